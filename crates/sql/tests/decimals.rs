@@ -75,7 +75,7 @@ fn the_remainder_of_one_is_what_is_behind_the_point() {
     let twin = Twin::new();
     let table = twin.create("t", "d decimal(5, 2) not null, k int64 not null, primary key (d)", Form::Rows);
     fill(&table, [[530, 7], [-199, 8]].map(|[d, k]| vec![DatumRef::Decimal128(d.into()), DatumRef::Int64(k)]));
-    let remainders = "SELECT d % 1, d % 1.0 AS written, d % (3 - 2), d % 2, k % 1, (k * 0.5) % 1 FROM t ORDER BY k";
+    let remainders = "SELECT d % 1, d % 1.0, d % (3 - 2), d % 2, k % 1, (k * 0.5) % 1 FROM t ORDER BY k";
     let expected = ["0.30 | 0.30 | 0.30 | 1.30 | 0 | 0.5", "-0.99 | -0.99 | -0.99 | -1.99 | 0 | 0.0"];
     assert_eq!(twin.rows(remainders), expected);
     assert_eq!(twin.rows("SELECT k FROM t WHERE d % 1 > 0"), ["7"]);
@@ -219,6 +219,27 @@ fn literals_of_many_digits_are_what_was_written() {
         assert_eq!(count("k < 18446744073709551616 AND k > -9223372036854775809"), "1001");
         assert_eq!(count(&format!("k < {wide} AND d < {wide}")), "1000");
     }
+}
+
+/// Columns that DataFusion names alike were refused.
+#[test]
+fn columns_of_one_name_are_answered() {
+    let twin = prices(Form::Columns);
+    for (query, expected) in [
+        ("SELECT d % 1, d % 1.0 FROM t WHERE k = 110", "0.10 | 0.10"),
+        ("SELECT k, k, t.k FROM t WHERE k = 110", "110 | 110 | 110"),
+        ("SELECT CAST(d AS INT), d, CAST(d AS DOUBLE) FROM t WHERE k = 110 ORDER BY d", "1 | 1.10 | 1.1"),
+        ("SELECT *, d FROM t WHERE k = 110", "110 | 1.10 | 1.1 | 1.10"),
+        ("SELECT count(*), count(*), 1, 1 FROM t", "1001 | 1001 | 1 | 1"),
+        ("SELECT d, d, count(*) FROM t WHERE k = 110 GROUP BY d ORDER BY d", "1.10 | 1.10 | 1"),
+        ("SELECT * FROM (SELECT k, k FROM t WHERE k = 7) x", "7 | 7"),
+        ("WITH x (a, b) AS (SELECT k, k FROM t WHERE k = 7) SELECT b + a FROM x", "14"),
+        ("SELECT 1, 1 UNION ALL SELECT k, k FROM t WHERE k = 1", "1 | 1"),
+    ] {
+        assert_eq!(twin.rows(query)[0], expected, "{query}");
+    }
+    assert_eq!(failure(&twin, "SELECT k AS x, d AS x FROM t"), ErrorKind::InvalidArgument);
+    assert_eq!(failure(&twin, "SELECT k, k, nothing FROM t"), ErrorKind::InvalidArgument);
 }
 
 /// It wrapped around within 256 bits, or had 77 digits until it was in an answer.

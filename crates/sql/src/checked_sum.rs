@@ -8,9 +8,9 @@
 //! 2. Decimals are added up in their 128 or 256 bits, and fail where a sum leaves them on the way, or ends with more
 //!    digits than its type has. That is one test a row of what the addition tells anyway ([`DecimalGroups`],
 //!    [`DecimalSum`]).
-//! 3. Where values are kept, for `DISTINCT` and in a frame that moves, decimals of 38 digits go the way of the integers,
-//!    as ones of 76. Those of 76 digits have nothing wider: their values are added up as in 2 ([`DistinctDecimals`]), and
-//!    what leaves a frame is taken away again.
+//! 3. Where values are kept, for `DISTINCT` and in a frame that moves, decimals of 38 digits go the way of the
+//!    integers, as ones of 76. Those of 76 digits have nothing wider: their values are added up as in 2
+//!    ([`DistinctDecimals`]), and what leaves a frame is taken away again.
 //! 4. Floats in a frame that moves are added up without taking any away again ([`crate::moving_frame`]).
 //!
 //! Sums of other types are DataFusion's.

@@ -5,8 +5,8 @@
 //!
 //! 1. A number with a point or a text beside a decimal (`price = 4.48`): the number was a double, whose nearest decimal
 //!    of fifteen places is not 4.48, and the text was rounded to the column's places. It becomes the decimal that was
-//!    written. Beside a 64-bit integer, which was made a double, likewise. One of many digits, which is a decimal, becomes
-//!    the double next to it beside floats.
+//!    written. Beside a 64-bit integer, which was made a double, likewise. One of many digits, which is a decimal,
+//!    becomes the double next to it beside floats.
 //! 2. A moment between two ticks of a column's clock (`seconds >= timestamp '2020-01-01 00:00:00.5'`, or as a text, or
 //!    beside a date): it was cut off to the tick before. It becomes that tick, with the operator that says the same of
 //!    ticks. So it does after 2262, where nanoseconds end.

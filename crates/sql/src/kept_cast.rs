@@ -14,8 +14,8 @@
 //! in PostgreSQL, and as decimals are that become ones of fewer places: decimals half away from zero, floats half to
 //! even.
 //!
-//! A number of many digits, which is a decimal, is the double next to it where it becomes one: Arrow divides two doubles
-//! for that, and rounds twice.
+//! A number of many digits, which is a decimal, is the double next to it where it becomes one: Arrow divides two
+//! doubles for that, and rounds twice.
 //!
 //! An analyzer rule after the coercion of types, which adds casts, puts a function in the place of these. Of finer
 //! ticks it tells which ticks of the column a comparison is about ([`KeptCast::ticks_before`]), so that storage still

@@ -3,8 +3,8 @@
 //! A text is one statement. It is parsed before DataFusion plans it, and refused if anything in it, however deep, would
 //! write, lock or read files: DataFusion would run some of that (`EXPLAIN DELETE` deletes while it plans), and pass
 //! over some in silence (`FOR UPDATE`). So is what it would pass over or take for something else
-//! ([`crate::passed_over`]), and what would be planned too often ([`crate::with_clause`]). Numbers of more digits than a
-//! double has become decimals ([`crate::written_decimal`]).
+//! ([`crate::passed_over`]), and what would be planned too often ([`crate::with_clause`]). Numbers of more digits than
+//! a double has become decimals ([`crate::written_decimal`]).
 //!
 //! | statement | |
 //! |---|---|

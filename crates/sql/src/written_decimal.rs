@@ -2,8 +2,8 @@
 //!
 //! DataFusion makes a double of a number with a point, and of one beyond 64 bits. Up to [`DIGITS_OF_A_DOUBLE`] digits
 //! the double still tells what was written ([`as_decimal`]). What has more would lose some: before the statement is
-//! planned it becomes a cast of its text to a decimal that has room for all of them ([`keep_digits`]), as in PostgreSQL.
-//! Where a double is asked for it is the one next to what was written ([`as_double`]), as it was.
+//! planned it becomes a cast of its text to a decimal that has room for all of them ([`keep_digits`]), as in
+//! PostgreSQL. Where a double is asked for it is the one next to what was written ([`as_double`]), as it was.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;

@@ -8,6 +8,7 @@
 //! | `analytics` | TPC-H's queries 1 and 6 in SQL |
 //! | `htap` | both halves of a workload in one table, as no paper has them |
 //! | `kernels` | filters over packed codes beside the memory's bandwidth (LSM-OPD §4.2.2); no database is opened |
+//! | `prefix_filters` | none: what filters of prefixes gain and cost |
 //! | `laser` | Saxena et al., "Real-Time LSM-Trees for HTAP Workloads", §2.1, §4.1 and §7 |
 //! | `dictionary` | Huang et al., "LSM-OPD: Boosting Scans in LSM-Trees by Enabling Direct Computing on Compressed Data", §5 |
 //!
@@ -24,6 +25,7 @@ pub mod dictionary;
 pub mod htap;
 pub mod kernels;
 pub mod laser;
+pub mod prefix_filters;
 pub mod snapshot_filters;
 pub mod transformations;
 

@@ -121,10 +121,10 @@ impl AggregateUDFImpl for CheckedSum {
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         let ty = args.return_field.data_type().clone();
-        match (&ty, args.is_distinct) {
-            (DataType::Decimal128(..), false) => Ok(Box::new(DecimalSum::<Decimal128Type>::new(ty))),
-            (DataType::Decimal256(..), false) => Ok(Box::new(DecimalSum::<Decimal256Type>::new(ty))),
-            (DataType::Decimal256(..), true) => {
+        match ty {
+            DataType::Decimal128(..) if !args.is_distinct => Ok(Box::new(DecimalSum::<Decimal128Type>::new(ty))),
+            DataType::Decimal256(..) if !args.is_distinct => Ok(Box::new(DecimalSum::<Decimal256Type>::new(ty))),
+            DataType::Decimal256(..) => {
                 let values = self.0.accumulator(args)?;
                 Ok(Box::new(DistinctDecimals { values, ty }))
             }

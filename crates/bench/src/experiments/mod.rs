@@ -15,7 +15,8 @@
 //! For all but `analytics`, `buffer`, `transformations`, `htap`, `kernels` and `dictionary` the engine runs in manual
 //! mode: the experiment itself runs flushes and compactions to the end after every write buffer, so that with and
 //! without the feature the same jobs happen at the same points, whatever the machine is doing. Nothing is synced: what
-//! counts are bytes and reads. These six measure time, with background threads and a disk as anybody has them.
+//! counts are bytes and reads. These six measure time, with background threads and a disk as anybody has them;
+//! `prefix_filters` measures time, too, but with nothing beside it, and flushes alone.
 
 pub mod aligned;
 #[cfg(feature = "sql")]

@@ -44,15 +44,13 @@ pub struct PrefixFilterSettings {
     pub scans: u64,
     /// Seed of all draws.
     pub seed: u64,
-    /// Tell on standard error what is running.
-    pub progress: bool,
 }
 
 impl PrefixFilterSettings {
     /// The scale of the claims: a million entries.
     pub fn new(directory: &Path) -> Self {
         let directory = directory.to_path_buf();
-        Self { directory, prefixes: 5_000, members: 20, scans: 40_000, seed: 1, progress: true }
+        Self { directory, prefixes: 5_000, members: 20, scans: 40_000, seed: 1 }
     }
 
     /// With a fraction of the prefixes and scans.
@@ -118,11 +116,7 @@ pub fn run(settings: &PrefixFilterSettings) -> Result<PrefixFilterReport> {
     let counted = ((RUNS - 1) * settings.prefixes * settings.members) as f64;
     let [puts_off, puts_on] = seconds.map(|seconds| counted / seconds);
     let entries = RUNS * settings.prefixes * settings.members;
-    let report = PrefixFilterReport { entries, puts_off, puts_on, puts_ratio: puts_on / puts_off, cached, uncached };
-    if settings.progress {
-        eprint!("{}", report.table());
-    }
-    Ok(report)
+    Ok(PrefixFilterReport { entries, puts_off, puts_on, puts_ratio: puts_on / puts_off, cached, uncached })
 }
 
 /// Two databases with equal contents, without and with prefix filters.
@@ -301,13 +295,8 @@ mod tests {
     #[test]
     fn filters_spare_the_runs_without_the_prefix() {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let settings = PrefixFilterSettings {
-            prefixes: 20,
-            members: 5,
-            scans: 80,
-            progress: false,
-            ..PrefixFilterSettings::new(directory.path())
-        };
+        let settings =
+            PrefixFilterSettings { prefixes: 20, members: 5, scans: 80, ..PrefixFilterSettings::new(directory.path()) };
         let report = run(&settings).expect("experiment");
         assert_eq!(report.entries, 20 * 5 * RUNS);
         for cell in [report.cached, report.uncached] {

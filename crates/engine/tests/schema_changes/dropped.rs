@@ -300,6 +300,7 @@ fn rows_packed_by_a_layout_from_before_a_change_are_refused() {
         assert_eq!(row(&table, 3).unwrap(), expected);
         assert_eq!(table.ingest_packed(&new, [Ok((&key, &of_now))]).unwrap().rows, 1);
         assert_eq!(row(&table, 3).unwrap(), expected);
+        database.compact(&table).unwrap();
     }
     assert_verified(&database);
 }

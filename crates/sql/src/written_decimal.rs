@@ -3,8 +3,10 @@
 //! DataFusion makes a double of a number with a point, and of one beyond 64 bits. Up to [`DIGITS_OF_A_DOUBLE`] digits
 //! the double still tells what was written ([`as_decimal`]). What has more would lose some: before the statement is
 //! planned it becomes a cast of its text to a decimal that has room for all of them ([`keep_digits`]), as in
-//! PostgreSQL. Where a double is asked for it is the one next to what was written ([`as_double`]), as it was.
+//! PostgreSQL. Where a double is asked for it is the one next to what was written ([`as_double`]), as it was; beside
+//! decimals with which it has no room in one type, it lies between two of them ([`beside_decimals`]).
 
+use std::cmp::Ordering;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
@@ -97,24 +99,63 @@ fn cast_of(number: String) -> Option<AstExpr> {
 /// How many digits a number has, and how many of them are behind the point, if it is made of digits alone.
 fn digits_and_places(number: &str) -> Option<(usize, usize)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let whole = whole.strip_prefix('-').unwrap_or(whole);
+    let whole = whole.strip_prefix(['-', '+']).unwrap_or(whole);
     let is_number = whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
     let digits = whole.trim_start_matches('0').len() + fraction.len();
     is_number.then_some((digits.max(1), fraction.len()))
 }
 
-/// The double next to a number of more digits than doubles have, if that is what an expression is.
-pub(crate) fn as_double(expr: &Expr) -> Option<f64> {
+/// The text of a number of more digits than doubles have, if that is what an expression is.
+pub(crate) fn written(expr: &Expr) -> Option<String> {
     match expr {
-        Expr::Negative(inner) => as_double(inner).map(|number| -number),
+        Expr::Negative(inner) => {
+            let number = written(inner)?;
+            Some(number.strip_prefix('-').map_or_else(|| format!("-{number}"), str::to_owned))
+        }
         Expr::Cast(Cast { expr, field }) => match (&**expr, field.data_type()) {
             (Expr::Literal(ScalarValue::Utf8(Some(text)), _), ty) if Some(ty) == type_of_all(text).as_ref() => {
-                text.parse().ok()
+                Some(text.clone())
             }
             _ => None,
         },
         _ => None,
     }
+}
+
+/// The double next to such a number.
+pub(crate) fn as_double(expr: &Expr) -> Option<f64> {
+    written(expr)?.parse().ok()
+}
+
+/// The decimal that a text writes, to be compared with decimals of so many digits and places. Where 38 digits have no
+/// room for the places of both, it is the last with places of theirs that is not after it, and the text is greater.
+pub(crate) fn beside_decimals(text: &str, precision: u8, scale: i8) -> Option<(ScalarValue, Ordering)> {
+    let places = usize::try_from(scale).unwrap_or(0);
+    let whole_digits = usize::from(precision).saturating_sub(places);
+    match text.split_once('.') {
+        Some((whole, fraction)) if fraction.len() > places && whole_digits + fraction.len() > MOST_DIGITS => {
+            floor(text, whole, fraction, places)
+        }
+        _ => Some((as_decimal(text)?, Ordering::Equal)),
+    }
+}
+
+/// The last decimal of so many places that is not after a text, whose parts these are.
+fn floor(text: &str, whole: &str, fraction: &str, places: usize) -> Option<(ScalarValue, Ordering)> {
+    digits_and_places(text)?;
+    let (head, rest) = fraction.split_at_checked(places)?;
+    let ScalarValue::Decimal128(Some(digits), precision, scale) = as_decimal(&format!("{whole}.{head}"))? else {
+        return None;
+    };
+    if rest.bytes().all(|byte| byte == b'0') {
+        return Some((ScalarValue::Decimal128(Some(digits), precision, scale), Ordering::Equal));
+    }
+    let (digits, precision) = match whole.starts_with('-') {
+        true => (digits - 1, (precision + 1).min(MOST_DIGITS as u8)),
+        false => (digits, precision),
+    };
+    let has_room = digits.unsigned_abs() < 10_u128.pow(u32::from(precision));
+    has_room.then_some((ScalarValue::Decimal128(Some(digits), precision, scale), Ordering::Greater))
 }
 
 /// The decimals that have room for all digits of a number, and for no more.
@@ -166,6 +207,28 @@ mod tests {
         assert_eq!(kept(&format!("SELECT {wide}")), format!("SELECT CAST('{wide}' AS DECIMAL(76,1))"));
         let within = "SELECT a FROM t WHERE b IN (SELECT 0.12345678901234567 + c FROM u)";
         assert!(kept(within).contains("SELECT CAST('0.12345678901234567' AS DECIMAL(17,17)) + c FROM u"));
+    }
+
+    #[test]
+    fn a_number_lies_between_decimals_where_no_type_has_its_places_and_theirs() {
+        use Ordering::{Equal, Greater};
+        let decimal = |digits, precision, scale| ScalarValue::Decimal128(Some(digits), precision, scale);
+        // Within 38 digits it is what was written.
+        assert_eq!(beside_decimals("1.055", 10, 2), Some((decimal(1055, 4, 3), Equal)));
+        assert_eq!(beside_decimals("-1.05", 38, 2), Some((decimal(-105, 3, 2), Equal)));
+        assert_eq!(beside_decimals("+1.055", 38, 2), Some((decimal(105, 3, 2), Greater)));
+        assert_eq!(beside_decimals("1.055", 38, 2), Some((decimal(105, 3, 2), Greater)));
+        assert_eq!(beside_decimals("-1.055", 38, 2), Some((decimal(-106, 4, 2), Greater)));
+        assert_eq!(beside_decimals("-0.001", 38, 2), Some((decimal(-1, 3, 2), Greater)));
+        assert_eq!(beside_decimals("-1.0500", 38, 2), Some((decimal(-105, 3, 2), Equal)));
+        let many = "0".repeat(40);
+        assert_eq!(beside_decimals(&format!("7.{many}1"), 20, 0), Some((decimal(7, 1, 0), Greater)));
+        assert_eq!(beside_decimals(&format!("-7.{many}1"), 20, 0), Some((decimal(-8, 2, 0), Greater)));
+        let most = "9".repeat(38);
+        assert_eq!(beside_decimals(&format!("-{most}.5"), 38, 0), None, "39 digits");
+        for none in ["1.x55", "1.05x", "NaN", "1.0.5"] {
+            assert_eq!(beside_decimals(none, 38, 2), None, "{none}");
+        }
     }
 
     #[test]

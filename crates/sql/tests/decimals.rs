@@ -218,6 +218,11 @@ fn literals_of_many_digits_are_what_was_written() {
         assert_eq!(count("k < 10.000000000000000001"), "11");
         assert_eq!(count("k < 18446744073709551616 AND k > -9223372036854775809"), "1001");
         assert_eq!(count(&format!("k < {wide} AND d < {wide}")), "1000");
+        // No type has room for so many places and for what stands before the point of `d` and `k`.
+        let many = "0".repeat(70);
+        assert_eq!(count(&format!("d > 1.09{many}1 AND d <= 1.10{many}1")), "1");
+        assert_eq!(count(&format!("d = 1.10{many}1 OR d IN (1.10{many}1, 1.10{many})")), "1");
+        assert_eq!(count(&format!("k > -0.{many}1 AND k < 10.{many}1")), "11");
     }
 }
 

@@ -1,15 +1,18 @@
-//! Runs the fuzz targets of every decoder for a while each.
+//! Runs the fuzz targets of every decoder, for a while or a number of executions each.
 //!
 //! Needs a nightly toolchain and cargo-fuzz (`cargo install cargo-fuzz`). What a target finds is kept by cargo-fuzz
 //! under `fuzz/artifacts`, what it learnt under `fuzz/corpus`; git ignores both.
 //!
 //! 1. Builds all targets, with the address sanitizer.
-//! 2. Runs each for `seconds` within 512 MiB of memory, leaks checked at its end.
+//! 2. Runs each for `seconds`, or `runs` executions, within 512 MiB of memory, leaks checked at its end; as many at a
+//!    time as there are cores. A number of executions begins with nothing learnt and the same seed, so that it repeats.
 //! 3. Prints the executions of each, and which failed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::{panic, thread};
 
 use clap::Args;
 
@@ -22,6 +25,9 @@ pub(crate) struct Arguments {
     /// Seconds of each target.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
+    /// Executions of each target, whatever they take, from an empty corpus and a fixed seed.
+    #[arg(long, conflicts_with = "seconds")]
+    runs: Option<u64>,
     /// Write `{"targets": …, "executions": …, "failed": …}` (counts) to this file.
     #[arg(long, value_name = "FILE")]
     json_file: Option<PathBuf>,
@@ -37,21 +43,47 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     if !cargo_fuzz(root, "build").status()?.success() {
         return Err("the fuzz targets do not build; a nightly toolchain and cargo-fuzz are needed".into());
     }
-    let (mut executions, mut failed) = (0, Vec::new());
-    for target in targets {
-        let (count, is_whole) = run_target(root, target, arguments.seconds)?;
-        println!("{target}: {count} executions{}", if is_whole { "" } else { ", FAILED" });
-        executions += count;
-        if !is_whole {
-            failed.push(target.as_str());
-        }
-    }
+    let (executions, failed) = run_all(root, targets, arguments)?;
     println!("fuzz targets: {}, executions: {executions}, failed: {}", targets.len(), failed.len());
     if let Some(path) = &arguments.json_file {
         let report = serde_json::json!({ "targets": targets.len(), "executions": executions, "failed": failed.len() });
         fs::write(path, report.to_string())?;
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+}
+
+/// How often all targets were run together, and which failed.
+fn run_all(root: &Path, targets: &[String], arguments: &Arguments) -> Result<(u64, Vec<String>)> {
+    let left = Mutex::new(targets.iter());
+    let work = || -> Result<(u64, Vec<String>)> {
+        let (mut executions, mut failed) = (0, Vec::new());
+        while let Some(target) = next_of(&left) {
+            let (count, is_whole) = run_target(root, target, arguments)?;
+            println!("{target}: {count} executions{}", if is_whole { "" } else { ", FAILED" });
+            executions += count;
+            failed.extend((!is_whole).then(|| target.clone()));
+        }
+        Ok((executions, failed))
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let outcomes = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| work().map_err(|error| error.to_string()))).collect();
+        let outcomes =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        outcomes.collect::<Vec<_>>()
+    });
+    let (mut executions, mut failed) = (0, Vec::new());
+    for outcome in outcomes {
+        let (count, of_worker) = outcome?;
+        executions += count;
+        failed.extend(of_worker);
+    }
+    failed.sort();
+    Ok((executions, failed))
+}
+
+fn next_of<'t>(left: &Mutex<std::slice::Iter<'t, String>>) -> Option<&'t String> {
+    left.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
 fn known_targets(root: &Path) -> Result<Vec<String>> {
@@ -75,15 +107,32 @@ fn cargo_fuzz(root: &Path, command: &str) -> Command {
 }
 
 /// How often the target was run, and whether it came to its end.
-fn run_target(root: &Path, target: &str, seconds: u32) -> Result<(u64, bool)> {
+fn run_target(root: &Path, target: &str, arguments: &Arguments) -> Result<(u64, bool)> {
     let mut fuzz = cargo_fuzz(root, "run");
-    fuzz.args([target, "--", "-rss_limit_mb=512", "-print_final_stats=1", &format!("-max_total_time={seconds}")]);
-    let output = fuzz.stderr(Stdio::piped()).output()?;
+    fuzz.arg(target);
+    let corpus = std::env::temp_dir().join(format!("mycelium-fuzz-{}-{target}", std::process::id()));
+    if arguments.runs.is_some() {
+        fs::create_dir_all(&corpus)?;
+        fuzz.arg(&corpus);
+    }
+    fuzz.args(["--", "-rss_limit_mb=512", "-print_final_stats=1"]).args(limits(arguments));
+    let output = fuzz.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
+    if arguments.runs.is_some() {
+        fs::remove_dir_all(&corpus)?;
+    }
     let log = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         eprintln!("{log}");
     }
     Ok((executions_in(&log), output.status.success()))
+}
+
+/// What libFuzzer is told of when to end.
+fn limits(arguments: &Arguments) -> Vec<String> {
+    match arguments.runs {
+        Some(runs) => vec![format!("-runs={runs}"), "-seed=1".to_owned()],
+        None => vec![format!("-max_total_time={}", arguments.seconds)],
+    }
 }
 
 /// The count in libFuzzer's final statistics.
@@ -94,10 +143,19 @@ fn executions_in(log: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_executions_takes_the_place_of_the_time() {
+        let arguments = |runs| Arguments { targets: Vec::new(), seconds: 60, runs, json_file: None };
+        assert_eq!(limits(&arguments(None)), ["-max_total_time=60"]);
+        assert_eq!(limits(&arguments(Some(5_000))), ["-runs=5000", "-seed=1"]);
+    }
+
     #[test]
     fn executions_are_read_from_the_final_statistics() {
         let log = "#2\tINITED\nstat::number_of_executed_units: 1234\nstat::average_exec_per_sec:     99\n";
-        assert_eq!(super::executions_in(log), 1234);
-        assert_eq!(super::executions_in("nothing"), 0);
+        assert_eq!(executions_in(log), 1234);
+        assert_eq!(executions_in("nothing"), 0);
     }
 }

@@ -6,7 +6,7 @@
 //! cargo xtask check-dependencies                           crates depend only on earlier ones
 //! cargo xtask tidy                                         rules about the tree that no compiler checks
 //! cargo xtask fresh-clone                                  the README's commands on a clone of this commit
-//! cargo xtask fuzz [TARGET...] [--seconds N]               the fuzz targets, one after the other
+//! cargo xtask fuzz [TARGET...] [--seconds N | --runs N]    the fuzz targets, as many at a time as there are cores
 //! cargo xtask miri [RUN...]                                the tests of unsafe code under Miri
 //! ```
 

@@ -18,9 +18,9 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an
-    /// experiment: aligned-compaction, snapshot-filters, transformations, buffer, htap, tpch, flights, kernels, tables,
-    /// laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness, dictionary-sizes, dictionary-values,
-    /// dictionary-timeline, dictionary-stages.
+    /// experiment: aligned-compaction, snapshot-filters, prefix-filters, transformations, buffer, htap, tpch, flights,
+    /// kernels, tables, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness, dictionary-sizes,
+    /// dictionary-values, dictionary-timeline, dictionary-stages.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.
@@ -65,8 +65,8 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `flights`, `kernels`, `tables`, `laser-…`
-    /// and `dictionary-…`, as a fraction of that of the claims.
+    /// Size of the experiments `prefix-filters`, `transformations`, `buffer`, `htap`, `tpch`, `flights`, `kernels`,
+    /// `tables`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform,
@@ -111,6 +111,9 @@ pub const ALIGNED_COMPACTION: &str = "aligned-compaction";
 /// The name of the experiment on snapshot filters among workloads.
 pub const SNAPSHOT_FILTERS: &str = "snapshot-filters";
 
+/// The name of the experiment on prefix filters among workloads.
+pub const PREFIX_FILTERS: &str = "prefix-filters";
+
 /// The name of the experiment on transformations among workloads.
 pub const TRANSFORMATIONS: &str = "transformations";
 
@@ -137,6 +140,7 @@ pub const BUFFER: &str = "buffer";
 const EXPERIMENTS: &[&str] = &[
     ALIGNED_COMPACTION,
     SNAPSHOT_FILTERS,
+    PREFIX_FILTERS,
     TRANSFORMATIONS,
     BUFFER,
     HTAP,
@@ -238,7 +242,9 @@ impl BenchArgs {
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
         #[cfg(feature = "sql")]
         use crate::experiments::analytics;
-        use crate::experiments::{aligned, buffer, htap, kernels, snapshot_filters, tables, transformations};
+        use crate::experiments::{
+            aligned, buffer, htap, kernels, prefix_filters, snapshot_filters, tables, transformations,
+        };
 
         if let Some(part) = laser_part(name) {
             let settings = laser::LaserSettings {
@@ -268,6 +274,13 @@ impl BenchArgs {
                     ..snapshot_filters::SnapshotFilterSettings::new(&self.directory)
                 };
                 report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
+            }
+            PREFIX_FILTERS => {
+                let settings = prefix_filters::PrefixFilterSettings {
+                    seed: self.seed,
+                    ..prefix_filters::PrefixFilterSettings::new(&self.directory).scaled(self.scale)
+                };
+                report.prefix_filters = Some(prefix_filters::run(&settings)?);
             }
             BUFFER => {
                 let settings = buffer::BufferSettings {

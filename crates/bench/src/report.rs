@@ -22,6 +22,7 @@ use crate::experiments::dictionary::DictionaryReport;
 use crate::experiments::htap::HtapReport;
 use crate::experiments::kernels::KernelReport;
 use crate::experiments::laser::LaserReport;
+use crate::experiments::prefix_filters::PrefixFilterReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::tables::TablesReport;
 use crate::experiments::transformations::TransformationReport;
@@ -53,6 +54,9 @@ pub struct Report {
     /// Snapshot filters, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub snapshot_filters: Option<SnapshotFilterReport>,
+    /// Prefix filters, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub prefix_filters: Option<PrefixFilterReport>,
     /// Transformations inside compaction, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transformations: Option<TransformationReport>,
@@ -229,6 +233,7 @@ impl Report {
             summary: BTreeMap::new(),
             aligned: None,
             snapshot_filters: None,
+            prefix_filters: None,
             htap: None,
             buffer: None,
             #[cfg(feature = "sql")]
@@ -300,6 +305,7 @@ impl Report {
         for table in [
             self.aligned.as_ref().map(AlignedReport::table),
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
+            self.prefix_filters.as_ref().map(PrefixFilterReport::table),
             self.transformations.as_ref().map(TransformationReport::table),
             self.htap.as_ref().map(HtapReport::table),
             self.buffer.as_ref().map(BufferReport::table),

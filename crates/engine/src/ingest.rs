@@ -23,7 +23,7 @@ use mycelium_base::{
     Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, TableId, Trailer,
 };
 use mycelium_compaction::{BusyFiles, CompactionPlan, JobId, Reason};
-use mycelium_encoding::BatchRows;
+use mycelium_encoding::{BatchRows, PackedLayout};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
@@ -57,7 +57,8 @@ pub struct IngestSummary {
 impl Table {
     /// Loads rows in bulk, past the log and the memtable. Keys must ascend strictly. All rows become visible at once,
     /// as one commit, replace older rows of their keys, and are durable when the call returns. In a typed table keys
-    /// are such as [`Table::row_key`] gives, and values are in the table's row format.
+    /// are such as [`Table::row_key`] gives, and values are in the table's row format. Packed rows do not say by which
+    /// columns they were packed: [`Table::ingest_packed`] asks for it.
     ///
     /// The first error of `rows` is returned, and then, as after any failure, nothing was loaded. Other writers wait
     /// only while the finished files are put in place (and memtables that overlap them are flushed). Memory: one block
@@ -95,6 +96,30 @@ impl Table {
             ingestion.add(key, value)?;
         }
         ingestion.finish()
+    }
+
+    /// As [`Table::ingest`], for a typed table: whole rows that the caller packed by this layout, which are stored in
+    /// the table's row format.
+    ///
+    /// # Errors
+    /// As that; [`ErrorKind::InvalidArgument`] also if the layout is another than the table's
+    /// ([`Table::packed_layout`]), as one from before a change of its columns is.
+    pub fn ingest_packed<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        layout: &PackedLayout,
+        rows: impl IntoIterator<Item = Result<(K, V)>>,
+    ) -> Result<IngestSummary> {
+        let formats = self.shared.typed_formats()?.clone();
+        formats.check_layout(layout)?;
+        if formats.is_packed() {
+            return self.ingest(rows);
+        }
+        self.ingest(rows.into_iter().map(|row| {
+            let (key, packed) = row?;
+            let packed = packed.as_ref();
+            layout.validate(packed).map_err(|e| Error::invalid("malformed packed row").caused_by(e))?;
+            Ok((key, formats.stored(packed.to_vec())?))
+        }))
     }
 
     /// As [`Table::ingest`], for a typed table: record batches whose rows ascend by primary key, within and across

@@ -170,6 +170,17 @@ impl TableFormats {
         self.packed.rows().layout()
     }
 
+    /// Refuses a layout by which packed rows are others than the table's.
+    pub(crate) fn check_layout(&self, layout: &PackedLayout) -> Result<()> {
+        let own = &**self.packed_layout();
+        if std::ptr::eq(own, layout) || own == layout {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "rows are packed by a layout of other columns than the table has; take the layout of the table anew",
+        ))
+    }
+
     /// Refuses a key that no row of the table can have.
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
         let (schema, mut reader, mut scratch) = (self.schema(), KeyReader::new(key), Vec::new());

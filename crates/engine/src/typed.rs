@@ -523,12 +523,15 @@ impl WriteBatch {
         Ok(self.put_encoded(table, &key, &value))
     }
 
-    /// Adds a whole row that the caller packed, which is stored in the table's row format.
+    /// Adds a whole row that the caller packed by this layout, which is stored in the table's row format.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if it is no packed row of the table; the batch is as before.
-    pub fn put_packed(&mut self, table: &Table, key: &[u8], packed: &[u8]) -> Result<&mut Self> {
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if the layout is another than the table's
+    /// ([`Table::packed_layout`]), as one from before a change of its columns is, or if it is no packed row of the
+    /// table; the batch is as before.
+    pub fn put_packed(&mut self, table: &Table, layout: &PackedLayout, key: &[u8], packed: &[u8]) -> Result<&mut Self> {
         let formats = table.shared.typed_formats()?;
+        formats.check_layout(layout)?;
         if formats.is_packed() {
             return Ok(self.put(table, key, packed));
         }

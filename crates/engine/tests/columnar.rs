@@ -728,3 +728,45 @@ fn a_filter_whose_value_is_not_of_the_columns_type_is_refused() {
         assert_eq!(refused.map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument, "{test:?}");
     }
 }
+
+/// Nothing shorter comes after such a value than the value itself: its block's zone keeps all of it.
+#[test]
+fn zones_of_values_of_the_greatest_bytes_rule_out_nothing_that_passes() {
+    const GREATEST: &str = "\u{10ffff}";
+    let schema = "id int64 not null, bytes binary, text utf8, primary key (id)";
+    let (database, table) = create(schema, "L0 tiered: * packed\nL1 leveled: * columnar", LeveledOptions::default());
+    // Blocks of values that a zone cuts, of such that it cannot cut, and of both.
+    let bytes_of = |id: i64| match id / 100 {
+        0 => vec![0xff; 60 + id as usize % 20],
+        1 => [&[0xff; 70][..], &id.to_be_bytes()].concat(),
+        _ => [&id.to_be_bytes()[7..], &[0xff; 80]].concat(),
+    };
+    let text_of = |id: i64| match id / 100 {
+        0 => GREATEST.repeat(15 + id as usize % 5),
+        1 => format!("{}{id}", GREATEST.repeat(17)),
+        _ => format!("{id}{}", GREATEST.repeat(20)),
+    };
+    for id in 0..300 {
+        let (bytes, text) = (bytes_of(id), text_of(id));
+        let row = [DatumRef::Int64(id), DatumRef::Binary(&bytes), DatumRef::Utf8(&text)];
+        table.insert_row(&row, Durability::Buffered).unwrap();
+    }
+    database.compact(&table).unwrap();
+    let matching = |column: usize, test: Test| -> Vec<i64> {
+        let filter = Some(Filter { conjuncts: vec![ColumnTest { column, test }] });
+        let options = ScanOptions { projection: Some(vec![0]), filter, ..ScanOptions::default() };
+        let batches = table.scan_batches(options).unwrap().map(Result::unwrap);
+        batches.flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+    };
+    let from = |value: Datum| Test::Range { lower: Bound::Included(value), upper: Bound::Unbounded };
+    for id in (0..300).step_by(7) {
+        let (bytes, text) = (bytes_of(id), text_of(id));
+        let ids = |passes: &dyn Fn(i64) -> bool| (0..300).filter(|id| passes(*id)).collect::<Vec<i64>>();
+        let (binary, utf8) = (Datum::Binary(bytes.clone()), Datum::Utf8(text.clone()));
+        assert_eq!(matching(1, Test::Equal(binary.clone())), ids(&|id| bytes_of(id) == bytes), "{id}");
+        assert_eq!(matching(1, from(binary)), ids(&|id| bytes_of(id) >= bytes), "{id}");
+        assert_eq!(matching(1, Test::Prefix(bytes.clone())), ids(&|id| bytes_of(id).starts_with(&bytes)), "{id}");
+        assert_eq!(matching(2, Test::Equal(utf8.clone())), ids(&|id| text_of(id) == text), "{id}");
+        assert_eq!(matching(2, from(utf8)), ids(&|id| text_of(id) >= text), "{id}");
+    }
+}

@@ -282,7 +282,11 @@ impl TypedWalk {
             }
             _ => {
                 let mut row = vec![Datum::Int32(a), Datum::Utf8(format!("text {a}"))];
-                row.resize(table.schema().unwrap().columns().len() - 1, Datum::Null);
+                let columns = table.schema().unwrap().columns();
+                row.extend(columns[3..].iter().map(|column| match column.is_dropped() {
+                    true => Datum::Null,
+                    false => Datum::Int32(a + 1),
+                }));
                 let whole: Vec<DatumRef<'_>> = key.into_iter().chain(row.iter().map(Datum::borrowed)).collect();
                 table.insert_row(&whole, Durability::Os).unwrap();
                 self.rows.insert(id, row);
@@ -322,13 +326,27 @@ impl TypedWalk {
         self.writer.create_view(&table, &options).unwrap();
     }
 
+    /// A column comes, or one goes that came so.
     fn change_columns(&mut self) {
         self.writer.wait_idle().unwrap();
         let table = self.table();
-        let count = table.schema().unwrap().columns().len();
-        if count < 7 {
-            self.writer.add_column(&table, Column::new(format!("c{count}"), ColumnType::Int32)).unwrap();
-            self.rows.values_mut().for_each(|row| row.push(Datum::Null));
+        let schema = table.schema().unwrap();
+        let count = schema.columns().len();
+        let added: Vec<(usize, String)> =
+            schema.live_columns().filter(|(at, _)| *at > 2).map(|(at, column)| (at, column.name.clone())).collect();
+        match added.first() {
+            Some((at, name)) if count == 7 || self.rng.random_ratio(1, 3) => {
+                match self.writer.drop_column(&table, name) {
+                    Ok(_) => self.rows.values_mut().for_each(|row| row[at - 1] = Datum::Null),
+                    // Files with and without it are told apart by it alone.
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+                }
+            }
+            _ if count < 7 => {
+                self.writer.add_column(&table, Column::new(format!("c{count}"), ColumnType::Int32)).unwrap();
+                self.rows.values_mut().for_each(|row| row.push(Datum::Null));
+            }
+            _ => {}
         }
     }
 

@@ -178,7 +178,7 @@ impl Walk {
             loaded.push((self.table.row_key(&row[..1]).unwrap(), packed));
             self.rows.insert(id, values);
         }
-        self.table.ingest(loaded.iter().map(|(key, row)| Ok((key, row)))).unwrap();
+        self.table.ingest_packed(&layout, loaded.iter().map(|(key, row)| Ok((key, row)))).unwrap();
     }
 
     /// Rows that a transaction writes, and sees.
@@ -868,7 +868,7 @@ fn a_bulk_load_beside_files_from_before_the_column() {
             (table.row_key(&row[..1]).unwrap(), packed)
         })
         .collect();
-    table.ingest(rows.iter().map(|(key, row)| Ok((key, row)))).unwrap();
+    table.ingest_packed(&layout, rows.iter().map(|(key, row)| Ok((key, row)))).unwrap();
     for _ in 0..2 {
         assert_eq!(ids(&table, 3, Test::IsNull, None), [0, 1, 2, 3, 4]);
         assert_eq!(ids(&table, 3, Test::Equal(Datum::Int32(1)), None).len(), 10);

@@ -5,20 +5,24 @@
 //!
 //! 1. Integers are added up as decimals of 38 digits, which no number of rows fills; the end is brought to the
 //!    argument's type, or fails.
-//! 2. Decimals are added up in their 128 bits, and fail where a sum leaves them on the way, or ends with more digits
-//!    than its type has. That is one test a row of what the addition tells anyway ([`DecimalGroups`], [`DecimalSum`]).
-//! 3. Where values are kept, for `DISTINCT` and in a frame that moves, decimals go the way of the integers, as ones of
-//!    76 digits.
+//! 2. Decimals are added up in their 128 or 256 bits, and fail where a sum leaves them on the way, or ends with more
+//!    digits than its type has. That is one test a row of what the addition tells anyway ([`DecimalGroups`],
+//!    [`DecimalSum`]).
+//! 3. Where values are kept, for `DISTINCT` and in a frame that moves, decimals of 38 digits go the way of the
+//!    integers, as ones of 76. Those of 76 digits have nothing wider: their values are added up as in 2
+//!    ([`DistinctDecimals`]), and what leaves a frame is taken away again.
 //! 4. Floats in a frame that moves are added up without taking any away again ([`crate::moving_frame`]).
 //!
 //! Sums of other types are DataFusion's.
 
+use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Decimal128Type;
-use arrow_array::{Array, ArrayRef, BooleanArray};
+use arrow_array::types::{Decimal128Type, Decimal256Type, DecimalType};
+use arrow_array::{Array, ArrayRef, ArrowNativeTypeOp, BooleanArray};
 use arrow_schema::{DataType, Field, FieldRef};
 use datafusion::arrow::compute::{cast, sum_checked};
 use datafusion::common::ScalarValue;
@@ -82,10 +86,9 @@ fn out_of_range(ty: &DataType) -> DataFusionError {
 }
 
 /// Refuses sums with more digits than their type.
-fn check_digits(mut sums: impl Iterator<Item = i128>, ty: &DataType) -> Result<()> {
-    let DataType::Decimal128(precision, _) = ty else { return Ok(()) };
-    let limit = 10_u128.checked_pow(u32::from(*precision)).unwrap_or(u128::MAX);
-    if sums.all(|sum| sum.unsigned_abs() < limit) { Ok(()) } else { Err(out_of_range(ty)) }
+fn check_digits<T: DecimalType>(mut sums: impl Iterator<Item = T::Native>, ty: &DataType) -> Result<()> {
+    let (DataType::Decimal128(precision, _) | DataType::Decimal256(precision, _)) = ty else { return Ok(()) };
+    if sums.all(|sum| T::is_valid_decimal_precision(sum, *precision)) { Ok(()) } else { Err(out_of_range(ty)) }
 }
 
 impl CheckedSum {
@@ -117,11 +120,16 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        let ty = args.return_field.data_type();
-        if matches!(ty, DataType::Decimal128(..)) && !args.is_distinct {
-            return Ok(Box::new(DecimalSum { sum: None, ty: ty.clone() }));
+        let ty = args.return_field.data_type().clone();
+        match ty {
+            DataType::Decimal128(..) if !args.is_distinct => Ok(Box::new(DecimalSum::<Decimal128Type>::new(ty))),
+            DataType::Decimal256(..) if !args.is_distinct => Ok(Box::new(DecimalSum::<Decimal256Type>::new(ty))),
+            DataType::Decimal256(..) => {
+                let values = self.0.accumulator(args)?;
+                Ok(Box::new(DistinctDecimals { values, ty }))
+            }
+            _ => self.of_wider(args, |sum, args| sum.accumulator(args)),
         }
-        self.of_wider(args, |sum, args| sum.accumulator(args))
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
@@ -145,8 +153,10 @@ impl AggregateUDFImpl for CheckedSum {
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
         let ty = args.return_field.data_type().clone();
-        if matches!(ty, DataType::Decimal128(..)) {
-            return Ok(Box::new(DecimalGroups::new(ty)));
+        match ty {
+            DataType::Decimal128(..) => return Ok(Box::new(DecimalGroups::<Decimal128Type>::new(ty))),
+            DataType::Decimal256(..) => return Ok(Box::new(DecimalGroups::<Decimal256Type>::new(ty))),
+            _ => {}
         }
         let Some(wide) = wider(&ty) else { return self.0.create_groups_accumulator(args) };
         let fields = wide_fields(&args, &wide);
@@ -163,6 +173,9 @@ impl AggregateUDFImpl for CheckedSum {
         }
         if *ty == DataType::Float64 && !args.is_distinct {
             return Ok(moving_sum());
+        }
+        if matches!(ty, DataType::Decimal256(..)) && !args.is_distinct {
+            return Ok(Box::new(DecimalSum::<Decimal256Type>::new(ty.clone())));
         }
         self.of_wider(args, |sum, args| sum.create_sliding_accumulator(args))
     }
@@ -258,28 +271,53 @@ impl GroupsAccumulator for CheckedGroups {
     }
 }
 
-/// A sum of decimals in 128 bits.
+/// A sum of decimals in the bits of its type.
 #[derive(Debug)]
-struct DecimalSum {
-    sum: Option<i128>,
+struct DecimalSum<T: DecimalType> {
+    sum: T::Native,
+    /// Of the values that are no nulls: of none the sum is null.
+    count: usize,
     ty: DataType,
 }
 
-impl Accumulator for DecimalSum {
+impl<T: DecimalType> DecimalSum<T> {
+    fn new(ty: DataType) -> Self {
+        Self { sum: T::default_value(), count: 0, ty }
+    }
+
+    fn value(&self) -> Option<T::Native> {
+        (self.count > 0).then_some(self.sum)
+    }
+}
+
+impl<T: DecimalType + Debug> Accumulator for DecimalSum<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for values in values {
-            let of_batch = sum_checked(values.as_primitive::<Decimal128Type>()).map_err(|_| out_of_range(&self.ty))?;
-            if let Some(more) = of_batch {
-                let sum = self.sum.unwrap_or(0).checked_add(more);
-                self.sum = Some(sum.ok_or_else(|| out_of_range(&self.ty))?);
-            }
+            let values = values.as_primitive::<T>();
+            let of_batch = sum_checked(values).map_err(|_| out_of_range(&self.ty))?;
+            self.sum = self.sum.add_checked(of_batch.unwrap_or_default()).map_err(|_| out_of_range(&self.ty))?;
+            self.count += values.len() - values.null_count();
         }
         Ok(())
     }
 
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for values in values {
+            let values = values.as_primitive::<T>();
+            let of_batch = sum_checked(values).map_err(|_| out_of_range(&self.ty))?;
+            self.sum = self.sum.sub_checked(of_batch.unwrap_or_default()).map_err(|_| out_of_range(&self.ty))?;
+            self.count -= values.len() - values.null_count();
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        check_digits(self.sum.into_iter(), &self.ty)?;
-        ScalarValue::new_primitive::<Decimal128Type>(self.sum, &self.ty)
+        check_digits::<T>(self.value().into_iter(), &self.ty)?;
+        ScalarValue::new_primitive::<T>(self.value(), &self.ty)
     }
 
     fn size(&self) -> usize {
@@ -288,7 +326,7 @@ impl Accumulator for DecimalSum {
 
     /// It may have more digits on the way.
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![ScalarValue::new_primitive::<Decimal128Type>(self.sum, &self.ty)?])
+        Ok(vec![ScalarValue::new_primitive::<T>(self.value(), &self.ty)?])
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
@@ -296,27 +334,60 @@ impl Accumulator for DecimalSum {
     }
 }
 
-/// The same of many groups.
-struct DecimalGroups {
-    sums: Box<dyn GroupsAccumulator>,
-    /// Whether one of the sums has left its 128 bits.
-    is_lost: Arc<AtomicBool>,
+/// DataFusion's sum of the different values of a `Decimal256`, which would wrap around where it ends.
+#[derive(Debug)]
+struct DistinctDecimals {
+    values: Box<dyn Accumulator>,
     ty: DataType,
 }
 
-impl DecimalGroups {
+impl Accumulator for DistinctDecimals {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.values.update_batch(values)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let mut sum = DecimalSum::<Decimal256Type>::new(self.ty.clone());
+        for state in self.values.state()? {
+            if let ScalarValue::List(values) = state {
+                sum.update_batch(std::slice::from_ref(values.values()))?;
+            }
+        }
+        sum.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.values.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.values.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.values.merge_batch(states)
+    }
+}
+
+/// Sums of decimals by group.
+struct DecimalGroups<T> {
+    sums: Box<dyn GroupsAccumulator>,
+    /// Whether one of the sums has left its bits.
+    is_lost: Arc<AtomicBool>,
+    ty: DataType,
+    decimals: PhantomData<fn() -> T>,
+}
+
+impl<T: DecimalType> DecimalGroups<T> {
     fn new(ty: DataType) -> Self {
         let is_lost = Arc::new(AtomicBool::new(false));
         let lost = is_lost.clone();
-        let add = move |sum: &mut i128, value: i128| {
-            let (total, wraps) = sum.overflowing_add(value);
-            *sum = total;
-            if wraps {
-                lost.store(true, Ordering::Relaxed);
-            }
+        let add = move |sum: &mut T::Native, value: T::Native| match sum.add_checked(value) {
+            Ok(total) => *sum = total,
+            Err(_) => lost.store(true, Ordering::Relaxed),
         };
-        let sums = Box::new(PrimitiveGroupsAccumulator::<Decimal128Type, _>::new(&ty, add));
-        Self { sums, is_lost, ty }
+        let sums = Box::new(PrimitiveGroupsAccumulator::<T, _>::new(&ty, add));
+        Self { sums, is_lost, ty, decimals: PhantomData }
     }
 
     fn check(&self) -> Result<()> {
@@ -324,7 +395,7 @@ impl DecimalGroups {
     }
 }
 
-impl GroupsAccumulator for DecimalGroups {
+impl<T: DecimalType> GroupsAccumulator for DecimalGroups<T> {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -338,7 +409,7 @@ impl GroupsAccumulator for DecimalGroups {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let sums = self.sums.evaluate(emit_to)?;
-        check_digits(sums.as_primitive::<Decimal128Type>().iter().flatten(), &self.ty)?;
+        check_digits::<T>(sums.as_primitive::<T>().iter().flatten(), &self.ty)?;
         Ok(sums)
     }
 

@@ -5,7 +5,9 @@
 //!
 //! 1. A number with a point or a text beside a decimal (`price = 4.48`): the number was a double, whose nearest decimal
 //!    of fifteen places is not 4.48, and the text was rounded to the column's places. It becomes the decimal that was
-//!    written. Beside a 64-bit integer, which was made a double, likewise.
+//!    written. Beside a 64-bit integer, which was made a double, likewise. One of many digits, which is a decimal,
+//!    becomes the double next to it beside floats. Where no decimal has room for the places of both, it lies between
+//!    two values of the column, as in 2.
 //! 2. A moment between two ticks of a column's clock (`seconds >= timestamp '2020-01-01 00:00:00.5'`, or as a text, or
 //!    beside a date): it was cut off to the tick before. It becomes that tick, with the operator that says the same of
 //!    ticks. So it does after 2262, where nanoseconds end.
@@ -57,12 +59,14 @@ use crate::kept_cast::is_rounded;
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::null_lists::{chained, keep_nulls};
 use crate::plan_rewrite::{columns_of, rewrite_expressions};
-use crate::written_decimal::as_decimal;
+use crate::written_decimal::{as_double, beside_decimals, written};
 
 /// Functions that give one of their arguments.
 const ONE_OF_SEVERAL: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
 /// Functions of a part and a moment.
 const OF_MOMENTS: [&str; 2] = ["date_part", "date_trunc"];
+/// Digits of any integer.
+const INTEGER_DIGITS: u8 = 20;
 /// What `date_part` calls a year.
 const YEAR: [&str; 5] = ["year", "years", "y", "yr", "yrs"];
 
@@ -520,23 +524,32 @@ fn exact_beside(expr: &Expr, literal: &Expr, schema: &DFSchema) -> Option<Exact>
         return None;
     }
     let ty = type_of(expr, schema)?;
-    let value = match &ty {
+    let (value, order) = match &ty {
         DataType::Timestamp(_, zone) => return as_ticks(moment_of(literal, zone.as_ref())?, &ty),
         DataType::Date32 => {
             let is_moment = matches!(literal.get_type(schema), Ok(DataType::Timestamp(_, None)));
             return if is_moment { as_ticks(moment_of(literal, None)?, &ty) } else { None };
         }
-        DataType::Decimal128(..) | DataType::Decimal256(..) => match constant(literal)? {
-            ScalarValue::Float64(Some(number)) => as_decimal(&number.to_string())?,
-            value => as_decimal(text_of(&value)?.trim())?,
-        },
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            beside_decimals(&number_of(literal)?, *precision, *scale)?
+        }
+        DataType::Float32 | DataType::Float64 => (ScalarValue::Float64(Some(as_double(literal)?)), Ordering::Equal),
         DataType::Int64 | DataType::UInt64 => match constant(literal)? {
-            ScalarValue::Float64(Some(number)) => as_decimal(&number.to_string())?,
-            _ => return None,
+            ScalarValue::Float64(Some(number)) => beside_decimals(&number.to_string(), INTEGER_DIGITS, 0)?,
+            _ => beside_decimals(&written(literal)?, INTEGER_DIGITS, 0)?,
         },
+        ty if ty.is_integer() => beside_decimals(&written(literal)?, INTEGER_DIGITS, 0)?,
         _ => return None,
     };
-    Some(Exact { value, order: Ordering::Equal })
+    Some(Exact { value, order })
+}
+
+/// The text of a literal beside a decimal: of a number, or one that says a number.
+fn number_of(literal: &Expr) -> Option<String> {
+    match constant(literal)? {
+        ScalarValue::Float64(Some(number)) => Some(number.to_string()),
+        value => text_of(&value).map(|text| text.trim().to_owned()).or_else(|| written(literal)),
+    }
 }
 
 fn text_of(value: &ScalarValue) -> Option<&str> {

@@ -14,6 +14,9 @@
 //! in PostgreSQL, and as decimals are that become ones of fewer places: decimals half away from zero, floats half to
 //! even.
 //!
+//! A number of many digits, which is a decimal, is the double next to it where it becomes one: Arrow divides two
+//! doubles for that, and rounds twice.
+//!
 //! An analyzer rule after the coercion of types, which adds casts, puts a function in the place of these. Of finer
 //! ticks it tells which ticks of the column a comparison is about ([`KeptCast::ticks_before`]), so that storage still
 //! decides it.
@@ -44,6 +47,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::decimal_arithmetic::check_digits;
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::plan_rewrite::rewrite_expressions;
+use crate::written_decimal::as_double;
 
 /// The rule.
 #[derive(Debug)]
@@ -68,6 +72,9 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(TryCast { expr, field }) => (expr, field.data_type(), true),
         _ => return Ok(Transformed::no(expr)),
     };
+    if let Some(number) = as_double(inner).filter(|_| to.is_floating()) {
+        return Ok(Transformed::yes(with_operand(expr, lit(number))));
+    }
     let is_other = to.is_integer() || to.is_decimal() || to.is_string() || matches!(to, DataType::Timestamp(..));
     if !is_other {
         return Ok(Transformed::no(expr));

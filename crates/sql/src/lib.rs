@@ -8,7 +8,9 @@
 //! | `statement` | what may be said, and what is refused before DataFusion sees it |
 //! | `passed_over` | clauses that DataFusion would pass over, which are refused |
 //! | `with_clause` | queries of a `WITH` clause, which DataFusion plans wherever they are used |
+//! | `written_decimal` | numbers as they were written, of more digits than a double has |
 //! | `session` | a statement's life; snapshots under names |
+//! | `column_names` | columns of a `SELECT` to which DataFusion gives one name |
 //! | `catalog`, `table` | the tables as DataFusion finds and asks them |
 //! | `pushdown` | splits predicates: key ranges, an index's ranges, and the rest |
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
@@ -37,6 +39,7 @@ mod alike;
 mod catalog;
 mod checked_arithmetic;
 mod checked_sum;
+mod column_names;
 mod column_test;
 mod correlated;
 mod date_hours;

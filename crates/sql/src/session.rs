@@ -4,7 +4,8 @@
 //!
 //! 1. It is parsed, and refused unless it reads ([`crate::statement`]).
 //! 2. A snapshot is taken, or the one in use is. Every table of the statement is read at it.
-//! 3. DataFusion plans it against a [`Catalog`] at that snapshot, and runs it.
+//! 3. DataFusion plans it against a [`Catalog`] at that snapshot, and runs it. Columns to which it gives one name get
+//!    others ([`crate::column_names`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
 use crate::checked_arithmetic::CheckedArithmetic;
 use crate::checked_sum::CheckedSum;
+use crate::column_names;
 use crate::correlated::CorrelatedSubqueries;
 use crate::date_hours::DatesWithHours;
 use crate::decimal_arithmetic::{DecimalArithmetic, check_digits};
@@ -206,7 +208,7 @@ impl Session {
         let mut state = self.state.lock().clone();
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);
-        let plan = context.state().statement_to_plan(parsed).await?;
+        let plan = planned(&context.state(), parsed).await?;
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
         let is_setting = matches!(plan, LogicalPlan::Statement(_));
         let frame = context.execute_logical_plan(plan).await?;
@@ -218,6 +220,18 @@ impl Session {
         let plan = frame.create_physical_plan().await?;
         let rows = execute_stream(plan.clone(), context.task_ctx())?;
         Ok(Answer { plan: Some(plan), rows })
+    }
+}
+
+/// The plan of a statement; where it is none since columns share a name, with names of their own.
+async fn planned(state: &SessionState, parsed: Parsed) -> Result<LogicalPlan, DataFusionError> {
+    let mut named = parsed.clone();
+    match state.statement_to_plan(parsed).await {
+        Err(error) if column_names::is_shared(&error) => {
+            column_names::distinguish(&mut named);
+            state.statement_to_plan(named).await
+        }
+        planned => planned,
     }
 }
 

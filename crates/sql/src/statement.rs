@@ -3,7 +3,8 @@
 //! A text is one statement. It is parsed before DataFusion plans it, and refused if anything in it, however deep, would
 //! write, lock or read files: DataFusion would run some of that (`EXPLAIN DELETE` deletes while it plans), and pass
 //! over some in silence (`FOR UPDATE`). So is what it would pass over or take for something else
-//! ([`crate::passed_over`]), and what would be planned too often ([`crate::with_clause`]).
+//! ([`crate::passed_over`]), and what would be planned too often ([`crate::with_clause`]). Numbers of more digits than
+//! a double has become decimals ([`crate::written_decimal`]).
 //!
 //! | statement | |
 //! |---|---|
@@ -23,7 +24,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use mycelium_base::{Error, ErrorKind, Result};
 
 use crate::failure::inward;
-use crate::{deep_stack, passed_over, with_clause};
+use crate::{deep_stack, passed_over, with_clause, written_decimal};
 
 /// A statement that may be run.
 #[derive(Clone, PartialEq, Debug)]
@@ -57,12 +58,13 @@ impl Statement {
 
     fn parse_sql(text: &str) -> Result<Self> {
         let mut parsed = DFParser::parse_sql(text).map_err(inward)?;
-        let statement = match (parsed.pop_front(), parsed.is_empty()) {
+        let mut statement = match (parsed.pop_front(), parsed.is_empty()) {
             (Some(statement), true) => statement,
             (None, _) => return Err(Error::invalid("there is no statement")),
             (Some(_), false) => return Err(Error::invalid("there are several statements; give one at a time")),
         };
         check(&statement)?;
+        prepare(&mut statement);
         Ok(Self::Sql(Box::new(statement)))
     }
 
@@ -98,6 +100,15 @@ fn check(statement: &Parsed) -> Result<()> {
         Parsed::Explain(explain) => check(&explain.statement),
         Parsed::Reset(_) => Ok(()),
         Parsed::CreateExternalTable(_) | Parsed::CopyTo(_) => Err(writes(&statement.to_string())),
+    }
+}
+
+/// Says what DataFusion would lose of a statement in words that it keeps.
+fn prepare(statement: &mut Parsed) {
+    match statement {
+        Parsed::Statement(statement) => written_decimal::keep_digits(statement),
+        Parsed::Explain(explain) => prepare(&mut explain.statement),
+        Parsed::Reset(_) | Parsed::CreateExternalTable(_) | Parsed::CopyTo(_) => {}
     }
 }
 

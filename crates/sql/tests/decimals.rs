@@ -75,7 +75,7 @@ fn the_remainder_of_one_is_what_is_behind_the_point() {
     let twin = Twin::new();
     let table = twin.create("t", "d decimal(5, 2) not null, k int64 not null, primary key (d)", Form::Rows);
     fill(&table, [[530, 7], [-199, 8]].map(|[d, k]| vec![DatumRef::Decimal128(d.into()), DatumRef::Int64(k)]));
-    let remainders = "SELECT d % 1, d % 1.0 AS written, d % (3 - 2), d % 2, k % 1, (k * 0.5) % 1 FROM t ORDER BY k";
+    let remainders = "SELECT d % 1, d % 1.0, d % (3 - 2), d % 2, k % 1, (k * 0.5) % 1 FROM t ORDER BY k";
     let expected = ["0.30 | 0.30 | 0.30 | 1.30 | 0 | 0.5", "-0.99 | -0.99 | -0.99 | -1.99 | 0 | 0.0"];
     assert_eq!(twin.rows(remainders), expected);
     assert_eq!(twin.rows("SELECT k FROM t WHERE d % 1 > 0"), ["7"]);
@@ -189,4 +189,92 @@ fn decimals_that_leave_their_type_are_errors() {
         twin.rows("SELECT CAST(v + w AS TEXT), CAST(v / 0.0001 AS DECIMAL(38, 2)) FROM t WHERE k = 2"),
         ["4.00 | 15000.00"]
     );
+}
+
+/// They were the doubles next to them.
+#[test]
+fn literals_of_many_digits_are_what_was_written() {
+    for form in Form::ALL {
+        let twin = prices(form);
+        let told = |formula: &str| twin.rows(&format!("SELECT {formula} FROM t WHERE k = 110")).concat();
+        assert_eq!(told("1234567890123456.78"), "1234567890123456.78");
+        assert_eq!(told("-0.12345678901234567890123456789012345678"), "-0.12345678901234567890123456789012345678");
+        assert_eq!(told("d + 0.1234567890123456789"), "1.2234567890123456789");
+        assert_eq!(told("0.12345678901234567 * 2"), "0.24691357802469134");
+        assert_eq!(told("100000000000000000000 - 1"), "99999999999999999999");
+        assert_eq!(told("CAST(2.5000000000000000 AS INT)"), "3");
+        assert_eq!(told("CAST(0.30000000000000004 AS DOUBLE) = CAST('0.30000000000000004' AS DOUBLE)"), "true");
+        let (wide, more) = (format!("1{}.5", "0".repeat(60)), format!("1{}.75", "0".repeat(60)));
+        assert_eq!(told(&format!("{wide} + 0.25")), more);
+        // Beside floats they are doubles, the next ones.
+        assert_eq!(told("f * 1.0000000000000000"), "1.1");
+        let count = |predicate: &str| twin.rows(&format!("SELECT count(*) FROM t WHERE {predicate}")).concat();
+        assert_eq!(count("f = 1.1000000000000001"), "1000");
+        assert_eq!(count("1.1000000000000001 >= f AND f IN (0.0, 1.10000000000000010000)"), "1000");
+        assert_eq!(count("f < 1.10000000000000000000000000000001"), "0");
+        assert_eq!(count("d = 1.1000000000000001"), "0");
+        assert_eq!(count("d > 1.0999999999999999999 AND d < 1.1000000000000000001"), "1");
+        assert_eq!(count("d IN (1.1000000000000000, 1.2000000000000001)"), "1");
+        assert_eq!(count("k < 10.000000000000000001"), "11");
+        assert_eq!(count("k < 18446744073709551616 AND k > -9223372036854775809"), "1001");
+        assert_eq!(count(&format!("k < {wide} AND d < {wide}")), "1000");
+        // No type has room for so many places and for what stands before the point of `d` and `k`.
+        let many = "0".repeat(70);
+        assert_eq!(count(&format!("d > 1.09{many}1 AND d <= 1.10{many}1")), "1");
+        assert_eq!(count(&format!("d = 1.10{many}1 OR d IN (1.10{many}1, 1.10{many})")), "1");
+        assert_eq!(count(&format!("k > -0.{many}1 AND k < 10.{many}1")), "11");
+    }
+}
+
+/// Columns that DataFusion names alike were refused.
+#[test]
+fn columns_of_one_name_are_answered() {
+    let twin = prices(Form::Columns);
+    for (query, expected) in [
+        ("SELECT d % 1, d % 1.0 FROM t WHERE k = 110", "0.10 | 0.10"),
+        ("SELECT k, k, t.k FROM t WHERE k = 110", "110 | 110 | 110"),
+        ("SELECT CAST(d AS INT), d, CAST(d AS DOUBLE) FROM t WHERE k = 110 ORDER BY d", "1 | 1.10 | 1.1"),
+        ("SELECT *, d FROM t WHERE k = 110", "110 | 1.10 | 1.1 | 1.10"),
+        ("SELECT count(*), count(*), 1, 1 FROM t", "1001 | 1001 | 1 | 1"),
+        ("SELECT d, d, count(*) FROM t WHERE k = 110 GROUP BY d ORDER BY d", "1.10 | 1.10 | 1"),
+        ("SELECT * FROM (SELECT k, k FROM t WHERE k = 7) x", "7 | 7"),
+        ("WITH x (a, b) AS (SELECT k, k FROM t WHERE k = 7) SELECT b + a FROM x", "14"),
+        ("SELECT 1, 1 UNION ALL SELECT k, k FROM t WHERE k = 1", "1 | 1"),
+    ] {
+        assert_eq!(twin.rows(query)[0], expected, "{query}");
+    }
+    assert_eq!(failure(&twin, "SELECT k AS x, d AS x FROM t"), ErrorKind::InvalidArgument);
+    assert_eq!(failure(&twin, "SELECT k, k, nothing FROM t"), ErrorKind::InvalidArgument);
+}
+
+/// It wrapped around within 256 bits, or had 77 digits until it was in an answer.
+#[test]
+fn a_sum_of_more_than_76_digits_fails() {
+    let twin = Twin::new();
+    let most = "9".repeat(76);
+    let row = |k: u64, value: &str| format!("SELECT {k} AS k, {} AS g, CAST('{value}' AS DECIMAL(76, 0)) AS v", k % 2);
+    let few = [row(1, &most), row(2, &format!("-{most}")), row(3, "5"), row(4, "-7")];
+    let large = (0..8).map(|at| row(5 + 2 * at, &most));
+    let rows: Vec<String> = few.into_iter().chain(large).collect();
+    let told = |query: &str| format!("WITH t AS ({}) {query}", rows.join(" UNION ALL "));
+    let pairs = "OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)";
+    assert_eq!(twin.rows(&told("SELECT sum(v), sum(DISTINCT v) FROM t WHERE k < 5")), ["-2 | -2"]);
+    assert_eq!(twin.rows(&told("SELECT sum(v), sum(DISTINCT v) FROM t WHERE k > 99")), ["null | null"]);
+    let groups = "SELECT g, sum(v) FROM t WHERE k IN (3, 4) GROUP BY g ORDER BY g";
+    assert_eq!(twin.rows(&told(groups)), ["0 | -7", "1 | 5"]);
+    let moving = format!("SELECT sum(v) {pairs} FROM t WHERE k BETWEEN 2 AND 4");
+    assert_eq!(twin.rows(&told(&moving))[2], "-2");
+    for query in [
+        // Of 77 digits, and of more than 256 bits.
+        "SELECT sum(v) FROM t WHERE k IN (1, 3)",
+        "SELECT sum(v) FROM t WHERE k > 4",
+        "SELECT g, sum(v) FROM t WHERE k > 4 GROUP BY g",
+        "SELECT g, sum(v) FROM t WHERE k IN (1, 3, 4) GROUP BY g",
+        "SELECT count(*) FROM (SELECT g FROM t GROUP BY g HAVING sum(v) > 0)",
+        "SELECT sum(DISTINCT v - k) FROM t WHERE k > 4",
+        "SELECT sum(v) OVER (ORDER BY k) FROM t",
+        &format!("SELECT sum(v) {pairs} FROM t"),
+    ] {
+        assert_eq!(failure(&twin, &told(query)), ErrorKind::InvalidArgument, "{query}");
+    }
 }

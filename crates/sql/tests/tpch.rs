@@ -116,7 +116,7 @@ fn write(table: &Table, database: &Database, batch: &RecordBatch) -> RecordBatch
     for row in 0..rows.len() {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         rows.encode_row(row, &mut key, &mut value).expect("fits");
-        writes.put_packed(table, &key, &value).expect("fits");
+        writes.put_packed(table, layout, &key, &value).expect("fits");
     }
     database.write(&writes, Durability::Buffered).expect("in memory");
     batch

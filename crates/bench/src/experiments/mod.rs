@@ -9,6 +9,7 @@
 //! | `htap` | both halves of a workload in one table, as no paper has them |
 //! | `tables` | what is done for one table of many, as no paper has it |
 //! | `kernels` | filters over packed codes beside the memory's bandwidth (LSM-OPD §4.2.2); no database is opened |
+//! | `prefix_filters` | none: what filters of prefixes gain and cost |
 //! | `laser` | Saxena et al., "Real-Time LSM-Trees for HTAP Workloads", §2.1, §4.1 and §7 |
 //! | `dictionary` | Huang et al., "LSM-OPD: Boosting Scans in LSM-Trees by Enabling Direct Computing on Compressed Data", §5 |
 //!
@@ -16,7 +17,8 @@
 //! mode: the experiment itself runs flushes and compactions to the end after every write buffer, so that with and
 //! without the feature the same jobs happen at the same points, whatever the machine is doing. Nothing is synced: what
 //! counts are bytes and reads. These six measure time, with background threads and a disk as anybody has them; `tables`
-//! measures the time of single steps, by hand and without syncs.
+//! measures the time of single steps, by hand and without syncs, and `prefix_filters` with nothing beside it, and
+//! flushes alone.
 
 pub mod aligned;
 #[cfg(feature = "sql")]
@@ -26,6 +28,7 @@ pub mod dictionary;
 pub mod htap;
 pub mod kernels;
 pub mod laser;
+pub mod prefix_filters;
 pub mod snapshot_filters;
 pub mod tables;
 pub mod transformations;

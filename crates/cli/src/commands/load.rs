@@ -145,7 +145,7 @@ fn write(
             key.clear();
             value.clear();
             encoder.encode_row(row, &mut key, &mut value)?;
-            batch.put_packed(table, &key, &value)?;
+            batch.put_packed(table, &layout, &key, &value)?;
         }
         database.write(&batch, durability)?;
         *loaded += encoder.len() as u64;

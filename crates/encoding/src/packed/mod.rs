@@ -75,8 +75,9 @@ pub(crate) enum RawColumn<'a> {
     Value(&'a [u8]),
 }
 
-/// Where the columns of a schema stand in packed values. Built once per table; immutable.
-#[derive(Debug)]
+/// Where the columns of a schema stand in packed values. Built once per table; immutable. Values of one layout are
+/// values of another that is equal to it.
+#[derive(PartialEq, Eq, Debug)]
 pub struct PackedLayout {
     schema: Arc<Schema>,
     /// By physical index.
@@ -92,7 +93,7 @@ pub struct PackedLayout {
     defaults: Vec<(usize, Vec<u8>)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     /// Schema column.
     column: u32,

@@ -238,7 +238,7 @@ fn dictionary_of(symbols: &Symbols) -> Option<(Dictionary, Arc<[u32]>)> {
     if symbols.has_more_than(symbols.len() * 3 / 4) {
         return None;
     }
-    let (dictionary, codes) = symbols.ordered();
+    let (dictionary, codes) = symbols.ordered()?;
     pays(symbols.len(), symbols.text_bytes(), &dictionary).then_some((dictionary, codes))
 }
 
@@ -253,7 +253,7 @@ fn compressor_of(symbols: &Symbols) -> Option<Box<TextCompressor>> {
 fn pays(rows: usize, text_bytes: usize, dictionary: &Dictionary) -> bool {
     let code_bits = usize::BITS - dictionary.len().leading_zeros();
     let encoded = dictionary.memory_usage() + rows * code_bits as usize / 8;
-    dictionary.memory_usage() <= LARGEST_DICTIONARY && encoded * 4 < (text_bytes + rows) * 3
+    encoded * 4 < (text_bytes + rows) * 3
 }
 
 #[derive(Debug)]

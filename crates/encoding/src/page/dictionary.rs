@@ -83,10 +83,15 @@ impl Dictionary {
         Ok(Self { bytes, payload, len, longest })
     }
 
-    /// A dictionary of these values, ascending, each once.
+    /// The bytes of a dictionary of these values.
+    pub(crate) fn len_of<'v>(values: impl Iterator<Item = &'v [u8]>) -> usize {
+        values.fold(ENTRY_LEN, |len, value| len.saturating_add(ENTRY_LEN + value.len()))
+    }
+
+    /// A dictionary of these values, ascending, each once, of less than 4 GiB.
     pub(crate) fn of<'v>(values: impl Iterator<Item = &'v [u8]> + Clone) -> Self {
         let count = values.clone().count();
-        let mut out = Vec::with_capacity(ENTRY_LEN * (1 + count) + values.clone().map(<[u8]>::len).sum::<usize>());
+        let mut out = Vec::with_capacity(Self::len_of(values.clone()));
         out.extend_from_slice(&(count as u32).to_le_bytes());
         let mut end = 0_u32;
         for value in values.clone() {

@@ -314,8 +314,9 @@ impl Symbols {
         living
     }
 
-    /// The texts that rows have, ascending, and of every row its place among them; rows without a text have any.
-    pub(super) fn ordered(&self) -> (Dictionary, Arc<[u32]>) {
+    /// The texts that rows have, ascending, and of every row its place among them; rows without a text have any. `None`
+    /// if they are too many for a dictionary, whose ends have 32 bits: it is not made then.
+    pub(super) fn ordered(&self) -> Option<(Dictionary, Arc<[u32]>)> {
         let mut living = self.living();
         // The inputs' dictionaries are ascending runs, which this sort merges.
         living.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.text.cmp(b.text)));
@@ -327,6 +328,9 @@ impl Symbols {
             }
             codes[place] = distinct.len() as u32 - 1;
         }
+        if Dictionary::len_of(distinct.iter().copied()) > LARGEST_DICTIONARY {
+            return None;
+        }
         let dictionary = Dictionary::of(distinct.iter().copied());
         let last = dictionary.len().saturating_sub(1) as u32;
         let code_of = |&Symbol(symbol): &Symbol| {
@@ -334,7 +338,7 @@ impl Symbols {
             codes.get(place).map_or(last, |&code| code.min(last))
         };
         let codes = self.rows.iter().map(code_of).collect();
-        (dictionary, codes)
+        Some((dictionary, codes))
     }
 }
 
@@ -411,7 +415,7 @@ mod tests {
             if symbols.inputs.is_empty() && !distinct.is_empty() {
                 assert!(symbols.has_more_than(distinct.len() - 1), "seed {seed}");
             }
-            let (dictionary, codes) = symbols.ordered();
+            let (dictionary, codes) = symbols.ordered().unwrap();
             assert!(dictionary.values().eq(distinct.iter().copied()), "seed {seed}");
             for (row, text) in expected.iter().enumerate() {
                 assert_eq!(dictionary.value(codes[row]), Some(text.as_slice()), "seed {seed}, row {row}");
@@ -419,6 +423,21 @@ mod tests {
             }
             assert_eq!(symbols.text_bytes(), expected.iter().map(Vec::len).sum::<usize>());
         }
+    }
+
+    /// It was made, and let go: beyond 4 GiB its ends ran over.
+    #[test]
+    fn texts_that_are_too_many_for_a_dictionary_are_not_made_one() {
+        let mut symbols = Symbols::new(true);
+        for at in 0..4 {
+            symbols.push(&vec![at; LARGEST_DICTIONARY / 4 - 8]);
+            assert!(symbols.ordered().is_some(), "{at}");
+        }
+        // With its end it takes the last bytes that there are.
+        symbols.push(&[4; 8]);
+        assert!(symbols.ordered().is_some());
+        symbols.push(&[5]);
+        assert!(symbols.ordered().is_none());
     }
 
     #[test]

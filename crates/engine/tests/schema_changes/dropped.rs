@@ -1,5 +1,7 @@
 //! Columns that are dropped: what of them is still in files is nobody's.
 
+use mycelium_encoding::PackedLayout;
+
 use super::*;
 
 /// What is in the files of a column that was dropped is nobody's: not one's that has its name later, not one's that is
@@ -264,5 +266,41 @@ fn columns_that_something_stands_on_are_not_dropped() {
     let found = index.get(&[DatumRef::Int64(4)], None, None).unwrap();
     let expected = [Datum::Int64(4), Datum::Int32(4), Datum::Utf8("4".into()), Datum::Null];
     assert_eq!(found.map(|row| row.unwrap().values).collect::<Vec<_>>(), [expected]);
+    assert_verified(&database);
+}
+
+/// They were taken for rows of the columns that there are now, where their bytes happened to be such.
+#[test]
+fn rows_packed_by_a_layout_from_before_a_change_are_refused() {
+    let packed_by = |layout: &PackedLayout, row: &[Datum]| {
+        let mut packed = Vec::new();
+        layout.encode_row(&row.iter().map(Datum::borrowed).collect::<Vec<_>>(), &mut packed).unwrap();
+        packed
+    };
+    let changes: [fn(&Database, &Table) -> Table; 2] = [
+        |database, table| database.add_column(table, Column::new("c", ColumnType::Int32)).unwrap(),
+        |database, table| database.drop_column(table, "a").unwrap(),
+    ];
+    let database = open(&MemoryDisk::new());
+    let mut table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: * packed");
+    let key = table.row_key(&[DatumRef::Int64(3)]).unwrap();
+    for change in changes {
+        let old = table.packed_layout().unwrap().clone();
+        let of_before = packed_by(&old, &row(&table, 3).unwrap());
+        table = change(&database, &table);
+        let expected = row(&table, 3).unwrap();
+        let mut batch = WriteBatch::new();
+        assert_eq!(kind_of(batch.put_packed(&table, &old, &key, &of_before)), ErrorKind::InvalidArgument);
+        assert_eq!(kind_of(table.ingest_packed(&old, [Ok((&key, &of_before))])), ErrorKind::InvalidArgument);
+        // One that places columns alike is as good as the table's.
+        let new = PackedLayout::new(table.schema().unwrap().clone());
+        let of_now = packed_by(&new, &expected);
+        batch.put_packed(&table, &new, &key, &of_now).unwrap();
+        database.write(&batch, Durability::Os).unwrap();
+        assert_eq!(row(&table, 3).unwrap(), expected);
+        assert_eq!(table.ingest_packed(&new, [Ok((&key, &of_now))]).unwrap().rows, 1);
+        assert_eq!(row(&table, 3).unwrap(), expected);
+        database.compact(&table).unwrap();
+    }
     assert_verified(&database);
 }

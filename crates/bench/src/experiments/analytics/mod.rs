@@ -284,7 +284,7 @@ impl<'a> Analytics<'a> {
                     key.clear();
                     value.clear();
                     rows.encode_row(row, &mut key, &mut value)?;
-                    writes.put_packed(&self.table, &key, &value)?;
+                    writes.put_packed(&self.table, layout, &key, &value)?;
                 }
                 self.database.write(&writes, Durability::Buffered)?;
             }

@@ -1,0 +1,127 @@
+//! Rows of a stretch into the batch: all of them, or those that pass the filter (step 3 of [`super`]).
+
+use mycelium_base::Result;
+use mycelium_encoding::RecordBatchBuilder;
+
+use super::BlockScan;
+use super::layer::Target;
+use super::patches::Overwrite;
+
+impl BlockScan {
+    /// Takes the next `count` rows of the layer.
+    pub(super) fn append_stretch(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let first = builder.len();
+        match self.filter.is_some() {
+            true => self.append_passing(count, builder)?,
+            false => self.append_all(count, builder)?,
+        }
+        match self.filter.is_some() {
+            true => self.overwrite_passing(first, builder)?,
+            false => {
+                for Overwrite { target, offset, value } in &self.overwrites {
+                    builder.overwrite(*target, first + offset, *value)?;
+                }
+            }
+        }
+        self.counters.rows_merged += self.overwritten as u64;
+        self.counters.rows_passed_through += (count - self.overwritten) as u64;
+        for &run in &self.layers[self.at].runs {
+            self.runs[run].pass(count, &mut self.row)?;
+        }
+        Ok(())
+    }
+
+    /// Changes cells of the rows that passed, the first of which is `first` in the batch. Both ascend.
+    fn overwrite_passing(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let mut place = 0;
+        for Overwrite { target, offset, value } in &self.overwrites {
+            while self.passing.get(place).is_some_and(|&row| (row as usize) < *offset) {
+                place += 1;
+            }
+            if self.passing.get(place).is_some_and(|&row| row as usize == *offset) {
+                builder.overwrite(*target, first + place, *value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append_all(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        for &Target { target, run, place, .. } in &self.layer().targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
+            block.read(|pages| builder.append_cells(target, &pages[place], row..row + count))?;
+        }
+        if builder.has_key_columns() {
+            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
+            for row in row..row + count {
+                block.write_key(row, &mut self.row)?;
+                builder.append_key(&self.row)?;
+            }
+        }
+        builder.end_rows(count);
+        Ok(())
+    }
+
+    /// Step 3 of the module.
+    fn append_passing(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        self.find_passing(count)?;
+        self.append_selected(builder)
+    }
+
+    /// Appends the rows in `passing` of the layer.
+    pub(super) fn append_selected(&mut self, builder: &mut RecordBatchBuilder) -> Result<()> {
+        if self.passing.is_empty() {
+            return Ok(());
+        }
+        let mut shift = None;
+        for &Target { target, run, place, .. } in &self.layers[self.at].targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
+            if shift.replace(row) != Some(row) {
+                self.shifted.clear();
+                self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
+            }
+            block.read(|pages| builder.append_selected(target, &pages[place], &self.shifted))?;
+        }
+        if builder.has_key_columns() {
+            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
+            for &at in &self.passing {
+                block.write_key(row + at as usize, &mut self.row)?;
+                builder.append_key(&self.row)?;
+            }
+        }
+        builder.end_rows(self.passing.len());
+        Ok(())
+    }
+
+    /// Makes `passing` the rows of the stretch that pass, counted from its first.
+    fn find_passing(&mut self, count: usize) -> Result<()> {
+        self.passing.clear();
+        for &run in &self.layers[self.at].runs {
+            if !self.runs[run].tests.is_empty() {
+                self.runs[run].select(&mut self.counters)?;
+                self.runs[run].decide(&self.decisions);
+            }
+        }
+        let mut tested = self.layers[self.at]
+            .among(&self.runs)
+            .filter(|run| !run.tests.is_empty())
+            .filter_map(|run| Some((&run.selected.rows, run.block()?.1)));
+        match tested.next() {
+            Some((rows, row)) => rows.append_rows_within(row..row + count, &mut self.passing),
+            None => self.passing.extend(0..count as u32),
+        }
+        for (rows, row) in tested {
+            self.passing.retain(|&at| rows.get(row + at as usize));
+        }
+        let Some(filter) = self.filter.as_ref().filter(|filter| !filter.key_tests.is_empty()) else { return Ok(()) };
+        let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
+        let (mut failure, key) = (Ok(()), &mut self.row);
+        self.passing.retain(|&at| {
+            let passes = block.write_key(row + at as usize, key).and_then(|()| filter.passes_key(key));
+            passes.unwrap_or_else(|error| {
+                failure = Err(error);
+                false
+            })
+        });
+        failure
+    }
+}

@@ -198,19 +198,23 @@ impl Database {
 
     /// As [`Database::begin`], with all options.
     pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
+        Transaction::new(&self.inner, options)
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(database: &Arc<Inner>, options: TransactionOptions) -> Self {
         let is_serializable = options.isolation == IsolationLevel::Serializable;
-        Transaction {
-            database: self.inner.clone(),
-            snapshot: self.snapshot(),
+        Self {
+            database: database.clone(),
+            snapshot: database.take_snapshot(),
             batch: WriteBatch::new(),
             writes: BTreeMap::new(),
             savepoints: Vec::new(),
             reads: is_serializable.then(|| Mutex::new(ReadSet::new(options.tracked_read_bytes))),
         }
     }
-}
 
-impl Transaction {
     /// Its isolation level.
     pub fn isolation(&self) -> IsolationLevel {
         if self.reads.is_some() { IsolationLevel::Serializable } else { IsolationLevel::Snapshot }

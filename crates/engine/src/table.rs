@@ -554,6 +554,24 @@ mod tests {
     }
 
     #[test]
+    fn an_expiry_stands_behind_the_other_options_of_a_typed_table() {
+        let schema = Schema::parse("id int64 not null, at timestamp(s), primary key (id)").unwrap();
+        let definition = |expiry| {
+            let options = TableOptions { expiry, ..TableOptions::default() };
+            TableDefinition { schema: Some(schema.clone()), options, index: None, views: ViewSet::default() }
+        };
+        let with = definition(Some(Expiry::new("at", std::time::Duration::from_secs(60))));
+        let (bytes, without) = (with.encode(), definition(None).encode());
+        assert_eq!(bytes, [&without[..without.len() - 1], &[0x80, 1, 1, 0, 60, 0]].concat());
+        assert_eq!(TableDefinition::decode(&bytes).unwrap(), with);
+        let (options, views) = (TableOptions::default(), ViewSet::default());
+        let mut of_bytes = TableDefinition { schema: None, options, index: None, views }.encode();
+        assert_eq!(of_bytes.pop(), Some(0));
+        of_bytes.extend([0x80, 1, 1, 0, 60, 0]);
+        assert_eq!(TableDefinition::decode(&of_bytes).unwrap_err().kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
     fn a_prefix_filter_is_read_back_where_it_can_be() {
         let schema = Schema::parse("a int64 not null, b utf8 not null, primary key (a, b)").unwrap();
         for (schema, most) in [(Some(schema), 2), (None, 255)] {

@@ -24,8 +24,8 @@ use crate::expiry::Expiry;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
     /// That many threads of the database's own. One of them is kept for flushes: while there are none it builds indexes
-    /// and compacts them, and interrupts that for a flush. One more, which mostly sleeps, deletes expired rows, from the
-    /// first table on that has any ([`crate::Database::set_expiry`]).
+    /// and compacts them, and interrupts that for a flush. One more, which mostly sleeps, deletes expired rows, from
+    /// the first table on that has any ([`crate::Database::set_expiry`]).
     Threads(usize),
     /// The caller, one job at a time, through [`crate::Database::step`]; a writer that must wait runs jobs itself.
     /// Everything then happens in one thread, in an order that depends on the calls alone.

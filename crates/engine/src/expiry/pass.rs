@@ -4,10 +4,10 @@
 //! 2. A scan at a snapshot of its own finds the keys of the next rows with a time no later, [`ROWS_AT_ONCE`] of them.
 //!    Its filter is decided on codes and zones, so that of columns in order of time it reads the blocks that have such
 //!    rows and no others; of rows, all. Where the primary key begins with the time the scan ends there, too.
-//! 3. They are deleted in a transaction at the same snapshot: if any of them was written since, nothing is, and each half
-//!    of them is judged again, at a snapshot of its own. Of a single row that was written meanwhile the next pass will
-//!    know. So no row is deleted but in the state in which it had expired, and a row that is written all the time holds
-//!    up no other. The next rows are searched for behind the last one.
+//! 3. They are deleted in a transaction at the same snapshot: if any of them was written since, nothing is, and each
+//!    half of them is judged again, at a snapshot of its own. Of a single row that was written meanwhile the next pass
+//!    will know. So no row is deleted but in the state in which it had expired, and a row that is written all the time
+//!    holds up no other. The next rows are searched for behind the last one.
 //! 4. Where the key begins with the time, all rows between the first and the last found have expired, whenever they
 //!    were written: they are deleted by their range, as one entry.
 //!

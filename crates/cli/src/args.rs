@@ -50,6 +50,13 @@ pub(crate) enum Command {
     /// Merge all files of a table (of all tables, without one) into one run.
     #[command(after_help = "Example:\n  mycelium compact ./db flights\n  mycelium compact ./db")]
     Compact(CompactArgs),
+    /// Delete the rows of a typed table that have expired, and say when rows expire from now on.
+    #[command(after_help = "Example:\n  mycelium expire ./db sessions --by last_seen --after 30d\n  \
+                            mycelium expire ./db events --by at --unit ms --after 12h\n  \
+                            mycelium expire ./db sessions          # deletes those that have expired by now\n  \
+                            mycelium expire ./db sessions --never\n\n\
+                            Whoever has the database open to write it deletes expired rows from time to time.")]
+    Expire(ExpireArgs),
     /// Create, drop and list the secondary indexes of a typed table.
     #[command(subcommand)]
     Index(IndexCommand),
@@ -313,6 +320,56 @@ pub(crate) struct CompactArgs {
     pub(crate) database: PathBuf,
     /// The table.
     pub(crate) table: Option<String>,
+}
+
+/// `mycelium expire`.
+#[derive(Args, Debug)]
+pub(crate) struct ExpireArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// From now on rows expire by the time in this column: a date, a timestamp, or an integer that counts from 1970.
+    #[arg(long, value_name = "COLUMN", requires = "after")]
+    pub(crate) by: Option<String>,
+    /// How long after that time: a whole number of s, m, h or d.
+    #[arg(long, value_name = "AGE", requires = "by", value_parser = age)]
+    pub(crate) after: Option<Duration>,
+    /// What a column of integers counts.
+    #[arg(long, value_enum, requires = "by")]
+    pub(crate) unit: Option<UnitArg>,
+    /// From now on rows do not expire.
+    #[arg(long, conflicts_with = "by")]
+    pub(crate) never: bool,
+}
+
+/// What a column of integers counts.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UnitArg {
+    /// Seconds.
+    #[value(name = "s")]
+    Seconds,
+    /// Milliseconds.
+    #[value(name = "ms")]
+    Milliseconds,
+    /// Microseconds.
+    #[value(name = "us")]
+    Microseconds,
+    /// Nanoseconds.
+    #[value(name = "ns")]
+    Nanoseconds,
+}
+
+/// A whole number of seconds, minutes, hours or days.
+fn age(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let length = match &text[number.len()..] {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3_600),
+        "d" => Some(86_400_u64),
+        _ => None,
+    };
+    let seconds = length.and_then(|length| number.parse::<u64>().ok()?.checked_mul(length));
+    seconds.map(Duration::from_secs).ok_or_else(|| "it must be a whole number of s, m, h or d, such as 30d".to_owned())
 }
 
 /// The form of the input.

@@ -36,6 +36,7 @@ fn run(json: bool, command: Command) -> Result<(), Failure> {
         Command::Column(command) => commands::column::run(&command, out),
         Command::Drop(args) => commands::drop::run(&args, out),
         Command::Compact(args) => commands::compact::run(&args, out),
+        Command::Expire(args) => commands::expire::run(&args, out),
         Command::Index(command) => commands::index::run(&command, out),
         Command::View(command) => commands::view::run(&command, out),
         Command::Load(args) => commands::load::run(&args, out),

@@ -569,6 +569,40 @@ fn views_are_created_read_listed_and_dropped() {
 }
 
 #[test]
+fn rows_expire_when_a_command_says_so() {
+    let shell = Shell::new();
+    let schema = "id int64 not null, seen timestamp(s), n int64, primary key (id)";
+    shell.json(&["create", "db", "t", "--schema", schema]);
+    for (id, seen) in
+        [("id=1", "seen=2001-02-03T04:05:06"), ("id=2", "seen=2999-01-01T00:00:00"), ("id=3", "seen=null")]
+    {
+        shell.json(&["put", "db", "t", id, seen, "n=5"]);
+    }
+    let (code, message) = shell.failure(&["expire", "db", "t"]);
+    assert!(code == 2 && message.contains("--after"), "{code}: {message}");
+    let (_, message) = shell.failure(&["expire", "db", "t", "--by", "seen", "--after", "soon"]);
+    assert!(message.contains("30d"), "{message}");
+    let (code, message) = shell.failure(&["expire", "db", "t", "--by", "n", "--after", "1d"]);
+    assert!(code == 2 && message.contains("unit"), "{code}: {message}");
+    let expired = shell.one(&["expire", "db", "t", "--by", "seen", "--after", "30d"]);
+    assert_eq!(expired["deleted"], 1);
+    let expiry = serde_json::json!({ "column": "seen", "unit": null, "age_seconds": 2_592_000.0 });
+    assert_eq!(expired["expiry"], expiry);
+    assert_eq!(shell.one(&["tables", "db"])["expiry"], expiry);
+    let state = shell.json(&["inspect", "manifest", "db"]).pop().unwrap();
+    assert_eq!(state["state"]["tables"][0]["expiry"], expiry);
+    let text = shell.run(&["inspect", "manifest", "db"]).stdout;
+    assert!(String::from_utf8_lossy(&text).contains("rows expire 30d after seen"));
+    shell.json(&["put", "db", "t", "id=4", "seen=1999-01-01T00:00:00", "n=5"]);
+    assert_eq!(shell.one(&["scan", "db", "t", "--prefix", "2", "--count"])["rows"], 1);
+    shell.one(&["expire", "db", "t"]);
+    assert_eq!(shell.one(&["scan", "db", "t", "--count"])["rows"], 2);
+    assert_eq!(shell.one(&["expire", "db", "t", "--by", "n", "--unit", "ms", "--after", "0s"])["deleted"], 2);
+    assert_eq!(shell.one(&["expire", "db", "t", "--never"])["expiry"], Value::Null);
+    assert_eq!(shell.one(&["tables", "db"])["expiry"], Value::Null);
+}
+
+#[test]
 fn sql_answers_as_text_json_and_csv_and_refuses_to_write() {
     let shell = Shell::new();
     people(&shell);

@@ -91,7 +91,11 @@ impl<'a> BatchRows<'a> {
         self.layout.schema().columns()[column].default_value().into()
     }
 
-    fn encode_key(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {
+    /// As [`BatchRows::encode_row`], of the key alone.
+    ///
+    /// # Errors
+    /// As [`BatchRows::encode_row`].
+    pub fn encode_key(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {
         if row >= self.rows {
             return Err(Error::invalid(format!("the batch has no row {row}")));
         }

@@ -14,6 +14,9 @@
 //!    flush at once, if files that nobody needs could be removed. Meanwhile writers that need it get the error. Any
 //!    other failure latches the database read-only, and so does a panic: what the job held stays taken, and who waits
 //!    for it would wait for ever.
+//!
+//! Expired rows are deleted beside these jobs, in a thread of its own (expiry/due.rs): who deletes them writes, and may
+//! wait for the others as any writer does.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,12 +104,14 @@ const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 const HELD_PAUSE: Duration = Duration::from_secs(1);
 
 /// What background work last met for want of space. Flushes have their own: a compaction that does not fit keeps none
-/// of them. So has what the thread for flushes does meanwhile: that it has nothing to do says nothing of the others.
+/// of them. So has what the thread for flushes does meanwhile: that it has nothing to do says nothing of the others. So
+/// have passes over expired rows, which nobody waits for who writes.
 #[derive(Default)]
 pub(crate) struct FullDisk {
     of_flushes: FullDiskError,
     of_meanwhile: FullDiskError,
     of_others: FullDiskError,
+    of_expiry: FullDiskError,
 }
 
 /// An error for want of space, until the work that met it succeeds or has nothing to do.
@@ -194,6 +199,11 @@ impl Inner {
     /// Runs the flush that waits, or removes files; in the middle of another job, too.
     pub(crate) fn run_urgent(&self) -> Result<bool> {
         self.reported(|| self.flush_or_remove())
+    }
+
+    /// Runs a pass over expired rows, as a job is run.
+    pub(crate) fn report_expiry(&self, pass: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        self.caught(|| self.reported(|| self.full_disk.of_expiry.noting(pass)))
     }
 
     /// Runs a job, and tells everybody what became of it.
@@ -305,23 +315,25 @@ impl Inner {
     }
 
     /// Runs jobs until there are none (manual), or waits until the threads find none.
-    pub(crate) fn wait_idle(&self) -> Result<()> {
+    pub(crate) fn wait_idle(self: &Arc<Self>) -> Result<()> {
         if self.options.read_only {
             return Ok(());
         }
         if self.options.background == Background::Manual {
-            while self.step_or_wait()? {}
+            while self.step_or_wait()? || self.expire_due()? {}
             return Ok(());
         }
         let _impatience = self.be_impatient();
         loop {
             self.check_writable()?;
             self.check_background_space()?;
+            self.full_disk.of_expiry.check()?;
             if self.is_idle() {
                 return Ok(());
             }
-            // Reads may have made it due, and they wake nobody.
-            if self.has_redesign_work() || self.has_failed_index() || !self.graveyard.is_empty() {
+            // Reads may have made it due, or the time, and they wake nobody.
+            let is_due = self.has_redesign_work() || self.has_expiry_work();
+            if is_due || self.has_failed_index() || !self.graveyard.is_empty() {
                 self.wake_background();
             }
             self.wait_for_progress(Duration::from_millis(20));
@@ -335,8 +347,11 @@ impl Inner {
         }
         // In this order: a job lets its inputs go before it counts as done, and a removal begins before it takes them.
         let is_at_rest = self.graveyard.is_empty() && !self.is_removing() && !self.has_redesign_work();
-        let is_nothing_due =
-            is_at_rest && !self.has_compaction_work() && !self.has_building_work() && !self.has_failed_index();
+        let is_nothing_due = is_at_rest
+            && !self.has_compaction_work()
+            && !self.has_building_work()
+            && !self.has_failed_index()
+            && !self.has_expiry_work();
         // A job that began after the first look hides what it is at from the others; one that has ended again changed
         // something.
         is_nothing_due && !self.is_at_work() && *self.signals.changes.lock() == seen
@@ -412,6 +427,13 @@ impl Inner {
 pub(crate) struct Threads {
     inner: Arc<Inner>,
     handles: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    /// The one that deletes expired rows.
+    expiry: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name(format!("mycelium-{name}")).spawn(run);
+    thread.map_err(|e| Error::new(ErrorKind::Io, "cannot start a background thread").caused_by(e))
 }
 
 impl Threads {
@@ -420,7 +442,8 @@ impl Threads {
             Background::Threads(count) if !inner.options.read_only => count,
             _ => 0,
         };
-        let threads = Self { inner: inner.clone(), handles: Mutex::new(Vec::with_capacity(count)) };
+        let handles = Mutex::new(Vec::with_capacity(count));
+        let threads = Self { inner: inner.clone(), handles, expiry: Mutex::new(None) };
         for i in 0..count {
             let role = match (i, count) {
                 (_, 1) => Role::Everything,
@@ -428,20 +451,38 @@ impl Threads {
                 _ => Role::Compactions,
             };
             let inner = inner.clone();
-            let handle = std::thread::Builder::new()
-                .name(format!("mycelium-{i}"))
-                .spawn(move || Inner::run_thread(&inner, role))
-                .map_err(|e| Error::new(ErrorKind::Io, "cannot start a background thread").caused_by(e))?;
+            let handle = spawn(&i.to_string(), move || Inner::run_thread(&inner, role))?;
             threads.handles.lock().push(handle);
         }
         Ok(threads)
     }
 
-    /// Stops the threads after the jobs they are at.
+    /// Starts the thread that deletes expired rows, if rows of any table expire and it is not there yet.
+    pub(crate) fn start_expiry(&self) -> Result<()> {
+        let inner = &self.inner;
+        let has_threads = matches!(inner.options.background, Background::Threads(_)) && !inner.options.read_only;
+        let mut thread = self.expiry.lock();
+        if has_threads && thread.is_none() && !inner.passes.are_ending() && inner.has_expiry() {
+            let inner = inner.clone();
+            *thread = Some(spawn("expiry", move || inner.run_expiry())?);
+        }
+        Ok(())
+    }
+
+    /// Stops the threads after the jobs they are at. First the one that deletes expired rows, which may wait for the
+    /// others, after the rows that it is at.
     pub(crate) fn stop(&self) {
+        self.inner.passes.end();
+        self.inner.wake_background();
+        let expiry = self.expiry.lock().take();
+        self.join(expiry);
         self.inner.signals.shutdown.store(true, Ordering::Release);
         self.inner.wake_background();
-        for handle in std::mem::take(&mut *self.handles.lock()) {
+        self.join(std::mem::take(&mut *self.handles.lock()));
+    }
+
+    fn join(&self, handles: impl IntoIterator<Item = std::thread::JoinHandle<()>>) {
+        for handle in handles {
             if handle.join().is_err() {
                 self.inner.latch(&Error::new(ErrorKind::Io, "a background thread panicked"));
             }

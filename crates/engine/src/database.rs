@@ -16,6 +16,7 @@ use crate::background::{FullDisk, Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
+use crate::expiry::{Passes, check_expiry};
 use crate::follow::{self, Follower};
 use crate::index::IndexedTables;
 use crate::locks::LockTable;
@@ -69,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) impatient: AtomicUsize,
     pub(crate) limiter: RateLimiter,
     pub(crate) full_disk: FullDisk,
+    /// Of tables whose rows expire.
+    pub(crate) passes: Passes,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     closed: AtomicBool,
@@ -122,6 +125,7 @@ impl Inner {
             signals: Signals::default(),
             impatient: AtomicUsize::new(0),
             full_disk: FullDisk::default(),
+            passes: Passes::default(),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -302,6 +306,9 @@ impl Inner {
                 if formats.maps().is_some() && definition.options.layout_auto {
                     return Err(refuse_with_maps("its layout cannot change", name));
                 }
+                if let Some(expiry) = &definition.options.expiry {
+                    check_expiry(name, &formats, expiry)?;
+                }
                 let layout = definition.options.layout.clone();
                 let layout = layout.unwrap_or_else(|| formats.first_layout(&definition.options.policy));
                 formats.check(&layout)?;
@@ -310,9 +317,10 @@ impl Inner {
             None if definition.options.layout.is_some()
                 || definition.options.transformers.is_some()
                 || definition.options.layout_auto
+                || definition.options.expiry.is_some()
                 || definition.options.row_format != RowFormatDefinition::default() =>
             {
-                return Err(Error::invalid("layouts, transformers and row formats are for typed tables"));
+                return Err(Error::invalid("layouts, transformers, row formats and expiry are for typed tables"));
             }
             None => PLAIN.into(),
         };
@@ -511,7 +519,7 @@ pub(crate) fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
 #[derive(Clone)]
 pub struct Database {
     pub(crate) inner: Arc<Inner>,
-    threads: Arc<Threads>,
+    pub(crate) threads: Arc<Threads>,
 }
 
 impl std::fmt::Debug for Database {
@@ -549,6 +557,7 @@ impl Database {
     fn start(inner: Inner) -> Result<Self> {
         let inner = Arc::new(inner);
         let threads = Arc::new(Threads::start(&inner)?);
+        threads.start_expiry()?;
         inner.wake_background();
         Ok(Self { inner, threads })
     }
@@ -571,15 +580,16 @@ impl Database {
     /// # Errors
     /// As [`Database::create_table`]. [`ErrorKind::InvalidArgument`] also for a merge operator, and for a layout whose
     /// level 0 is not the table's own rows; [`ErrorKind::Unsupported`] also for a transformer that is not registered,
-    /// a format that the table's rows cannot be converted to, or a column with a default where rows are not packed.
+    /// a format that the table's rows cannot be converted to, or a column with a default where rows are not packed. Of
+    /// [`TableOptions::expiry`] those of [`Database::set_expiry`].
     pub fn create_typed_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Table> {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));
         }
-        self.inner.create_table(
-            name,
-            TableDefinition { schema: Some(schema), options, index: None, views: ViewSet::default() },
-        )
+        let definition = TableDefinition { schema: Some(schema), options, index: None, views: ViewSet::default() };
+        let table = self.inner.create_table(name, definition)?;
+        self.threads.start_expiry()?;
+        Ok(table)
     }
 
     /// A handle to the table with this name; [`ErrorKind::NotFound`] if there is none.
@@ -682,13 +692,14 @@ impl Database {
     /// # Errors
     /// That of the job, which latches unless the disk is full. See [`Database`] for the others.
     pub fn step(&self) -> Result<bool> {
-        self.inner.step()
+        Ok(self.inner.step()? || self.inner.expire_due()?)
     }
 
-    /// Returns when no job is left to do: flushes, compactions, indexes to be built, files to be removed. Active
-    /// memtables stay as they are ([`Database::flush`]), and so do files that readers hold. In
-    /// [`crate::Background::Manual`] it runs the jobs itself; with threads it also has them do what they would put off.
-    /// Returns at once if the database was opened read-only. While others write it may wait for long.
+    /// Returns when no job is left to do: flushes, compactions, indexes to be built, files to be removed, expired rows
+    /// to be deleted where that is due ([`Database::set_expiry`]). Active memtables stay as they are
+    /// ([`Database::flush`]), and so do files that readers hold. In [`crate::Background::Manual`] it runs the jobs
+    /// itself; with threads it also has them do what they would put off. Returns at once if the database was opened
+    /// read-only. While others write it may wait for long.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if a job finds the disk full, without waiting for its next try. See [`Database`] for the

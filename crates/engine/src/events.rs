@@ -60,6 +60,20 @@ pub enum Event {
         /// Seconds it took.
         seconds: f64,
     },
+    /// The expired rows of a table are about to be looked for and deleted.
+    ExpiryBegin {
+        /// The table.
+        table: TableId,
+    },
+    /// Those that were found are deleted.
+    ExpiryEnd {
+        /// The table.
+        table: TableId,
+        /// How many they were.
+        rows: u64,
+        /// Seconds it took, rests included.
+        seconds: f64,
+    },
     /// Writers begin to be slowed or stopped.
     StallBegin {
         /// Why.

@@ -77,7 +77,7 @@ impl Metrics {
     }
 
     /// Names, what they are, and values of what is one number for the database.
-    fn of_database(&self) -> [(&'static str, &'static str, f64); 40] {
+    fn of_database(&self) -> [(&'static str, &'static str, f64); 42] {
         let cache = &self.cache;
         [
             ("batches_total", "Batches committed.", self.batches as f64),
@@ -116,6 +116,8 @@ impl Metrics {
             ("stop_seconds_total", "Seconds that they were.", self.stop_seconds),
             ("index_candidates_total", "Entries of indexes that lookups looked at.", self.index_candidates as f64),
             ("index_stale_total", "Those that were not their rows' any more.", self.index_stale as f64),
+            ("expiry_passes_total", "Passes over tables whose rows expire.", self.expiry_passes as f64),
+            ("expired_rows_total", "Rows that they deleted.", self.expired_rows as f64),
             ("memtable_bytes", "Bytes of all memtables.", self.memtable_bytes as f64),
             ("sealed_generations", "Generations that wait for their flush.", self.sealed_generations as f64),
             ("running_compactions", "Compactions that run.", self.running_compactions as f64),

@@ -36,6 +36,8 @@ pub(crate) struct Counters {
     pub(crate) index_candidates: AtomicU64,
     pub(crate) index_stale: AtomicU64,
     pub(crate) index_only: AtomicU64,
+    pub(crate) expiry_passes: AtomicU64,
+    pub(crate) expired_rows: AtomicU64,
     read_by_level: [AtomicU64; MAX_LEVELS],
     written_by_level: [AtomicU64; MAX_LEVELS],
     invalidated_by_level: [AtomicU64; MAX_LEVELS],
@@ -228,6 +230,10 @@ pub struct Metrics {
     pub index_stale: u64,
     /// Those that answered without their rows.
     pub index_only: u64,
+    /// Passes over tables whose rows expire.
+    pub expiry_passes: u64,
+    /// Rows that they deleted.
+    pub expired_rows: u64,
     /// Bytes of all memtables.
     pub memtable_bytes: u64,
     /// Generations waiting for their flush.
@@ -292,6 +298,8 @@ impl Inner {
             index_candidates: load(&c.index_candidates),
             index_stale: load(&c.index_stale),
             index_only: load(&c.index_only),
+            expiry_passes: load(&c.expiry_passes),
+            expired_rows: load(&c.expired_rows),
             flush_bytes: load(&c.flush_bytes),
             ingested_bytes: load(&c.ingested_bytes),
             compactions: load(&c.compactions),

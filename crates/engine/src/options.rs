@@ -3,6 +3,7 @@
 //! Nothing here decides how an existing file is read: formats, compression and layout travel with the files.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_LEVELS;
@@ -16,13 +17,16 @@ use mycelium_vfs::{Disk, LocalDisk};
 pub use mycelium_wal::RecoveryMode;
 
 use crate::archive::ArchiveOptions;
+use crate::clock::{Clock, SystemClock};
 use crate::events::EventListener;
+use crate::expiry::Expiry;
 
 /// Who runs flushes and compactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
     /// That many threads of the database's own. One of them is kept for flushes: while there are none it builds indexes
-    /// and compacts them, and interrupts that for a flush.
+    /// and compacts them, and interrupts that for a flush. One more, which mostly sleeps, deletes expired rows, from
+    /// the first table on that has any ([`crate::Database::set_expiry`]).
     Threads(usize),
     /// The caller, one job at a time, through [`crate::Database::step`]; a writer that must wait runs jobs itself.
     /// Everything then happens in one thread, in an order that depends on the calls alone.
@@ -130,6 +134,11 @@ pub struct Options {
     pub slowed_bytes_per_second: u64,
     /// Key ranges into which one large compaction is cut to run in parallel, at most 1,024. Default: 1.
     pub subcompactions: usize,
+    /// Tells when rows expire. Default: the clock of the machine.
+    pub clock: Arc<dyn Clock>,
+    /// From the beginning of one pass over a table whose rows expire to that of the next, at least
+    /// ([`crate::Database::set_expiry`]). Default: five minutes.
+    pub expiry_interval: Duration,
     /// Is told of flushes, compactions, stalls and errors. Default: none.
     pub listener: Option<Arc<dyn EventListener>>,
     /// The merge operators that tables may name. Default: none.
@@ -159,6 +168,8 @@ impl Default for Options {
             deferral_percent: 10,
             slowed_bytes_per_second: 16 << 20,
             subcompactions: 1,
+            clock: Arc::new(SystemClock),
+            expiry_interval: Duration::from_secs(300),
             listener: None,
             merge_operators: Vec::new(),
             transformers: Registry::built_in(),
@@ -204,6 +215,9 @@ impl Options {
             let message = "slowed writers must be allowed some bytes a second";
             return Err(Error::invalid(message).expected("1 or more", 0));
         }
+        if self.expiry_interval.is_zero() {
+            return Err(Error::invalid("passes over expiring rows without end").expected("more than 0 s", "0 s"));
+        }
         let threads = match self.background {
             Background::Threads(threads) => threads,
             Background::Manual => 1,
@@ -242,7 +256,7 @@ pub(crate) fn sizes(options: &TableOptions) -> LeveledOptions {
 }
 
 /// Options of a table, kept in the manifest; they decide how new files are written. They are those that the table was
-/// created with; the layout alone changes later. [`crate::Database::create_table`] refuses values that cannot be.
+/// created with; layout and expiry alone change later. [`crate::Database::create_table`] refuses values that cannot be.
 ///
 /// ```
 /// use mycelium_base::ColumnSet;
@@ -305,6 +319,9 @@ pub struct TableOptions {
     pub transformers: Option<TransformerSet>,
     /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.
     pub merge_operator: Option<String>,
+    /// When rows of a typed table expire, and are deleted by the background. This is what the table begins with;
+    /// [`crate::Database::set_expiry`] changes it, and [`crate::Table::expiry`] tells the present one. Default: never.
+    pub expiry: Option<Expiry>,
 }
 
 impl Default for TableOptions {
@@ -324,6 +341,7 @@ impl Default for TableOptions {
             layout_auto: false,
             transformers: None,
             merge_operator: None,
+            expiry: None,
         }
     }
 }
@@ -405,8 +423,8 @@ impl TableOptions {
     /// ```
     ///
     /// There is no version: it is that of the table's definition, which these bytes are a part of. The other options
-    /// are kept elsewhere: `buffer`, `prefix_filter`, `row_format`, `layout_auto` and `transformers` in the definition
-    /// ([`crate::TableDefinition`]), `layout` beside it.
+    /// are kept elsewhere: `buffer`, `prefix_filter`, `row_format`, `layout_auto`, `transformers` and `expiry` in the
+    /// definition ([`crate::TableDefinition`]), `layout` beside it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match &self.policy {
             Policy::Leveled(o) => {
@@ -499,6 +517,7 @@ impl TableOptions {
             layout_auto: false,
             transformers: None,
             merge_operator,
+            expiry: None,
         };
         options.check().map_err(|e| Error::corruption("table options in the manifest").caused_by(e))?;
         Ok(options)

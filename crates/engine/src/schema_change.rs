@@ -269,6 +269,9 @@ fn check_may_drop(table: &TableShared, dropped: &DroppedColumn) -> Result<()> {
     if let Some(view) = views.iter().find(|view| view.aggregation.columns_read().contains(column)) {
         return refused(format!("view {} reads it: drop that first", view.name));
     }
+    if let Some(expiry) = table.expiry.present().filter(|expiry| expiry.column == *name) {
+        return refused(format!("rows expire by {:?}: set another expiry, or none", expiry.column));
+    }
     let version: &Version = &state.tree.version;
     let files = version.files().map(|(_, _, file)| file).chain(version.buffered_files());
     let in_files: HashSet<Option<&Group>> = files.map(|file| file.group.as_deref()).collect();
@@ -330,6 +333,9 @@ fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> 
         (None, Some(dropped), text) => parsed(text)?.without_column(dropped.column).to_string(),
     };
     let mut definition = TableDefinition::decode(&record.definition)?;
+    if let Some(expiry) = &mut definition.options.expiry {
+        expiry.follow_column(formats.schema(), schema);
+    }
     definition.schema = Some(schema.clone());
     let record = TableRecord { id, definition: definition.encode(), layout, ..record.clone() };
     let mut replaced = vec![ReplacedTable { from: table.id, record, added, dropped }];

@@ -14,6 +14,7 @@ use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_transform::TransformerSet;
 
 use crate::database::Inner;
+use crate::expiry::{Expiry, TableExpiry};
 use crate::index::{IndexDefinition, IndexShared, IndexStatus};
 use crate::options::{Options, RowFormatDefinition, TableOptions, sizes};
 use crate::shape::{Shape, TableFormats, recorded_layout};
@@ -31,13 +32,14 @@ use crate::view::ViewSet;
 /// ...     the options (options.rs)
 /// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload, 4 an
 ///         index: the table is one's derived table, 8 transformers, 16 views, 32 a compaction buffer, 64 a prefix
-///         filter
+///         filter, 128 rows that expire
 /// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
 /// bytes   of 4: the index (`index/definition.rs`)
 /// bytes   of 8: the set of transformers as text (`transform::TransformerSet`)
 /// bytes   of 16: the views (`view/definition.rs`)
 /// bytes   of 32: what the buffer holds, `rows` or `full`
 /// varint  of 64: how many columns of the primary key, or bytes of a key-value table's keys
+/// ...     of 128: when rows expire (`expiry/definition.rs`)
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -63,6 +65,7 @@ const TRANSFORMERS: u64 = 8;
 const VIEWS: u64 = 16;
 const BUFFER: u64 = 32;
 const PREFIX_FILTER: u64 = 64;
+const EXPIRY: u64 = 128;
 
 impl TableDefinition {
     /// The stored form.
@@ -76,13 +79,15 @@ impl TableDefinition {
         self.options.encode(&mut out);
         let format = &self.options.row_format;
         let has_format = format.kind != RowFormatKind::Packed;
+        let expiry = self.expiry();
         let rest = if has_format { ROW_FORMAT } else { 0 }
             | if self.options.layout_auto { LAYOUT_AUTO } else { 0 }
             | if self.index.is_some() { INDEX } else { 0 }
             | if self.options.transformers.is_some() { TRANSFORMERS } else { 0 }
             | if self.views.is_unused() { 0 } else { VIEWS }
             | if self.options.buffer == Buffering::Off { 0 } else { BUFFER }
-            | if self.options.prefix_filter.is_some() { PREFIX_FILTER } else { 0 };
+            | if self.options.prefix_filter.is_some() { PREFIX_FILTER } else { 0 }
+            | if expiry.is_some() { EXPIRY } else { 0 };
         put_varint(&mut out, rest);
         if has_format {
             let mut bytes = Vec::new();
@@ -108,7 +113,16 @@ impl TableDefinition {
         if let Some(prefix) = self.options.prefix_filter {
             put_varint(&mut out, prefix as u64);
         }
+        if let Some((column, expiry)) = expiry {
+            expiry.encode(column, &mut out);
+        }
         out
+    }
+
+    /// When rows expire, with the position of the column that says it.
+    fn expiry(&self) -> Option<(usize, &Expiry)> {
+        let expiry = self.options.expiry.as_ref()?;
+        Some((self.schema.as_ref()?.index_of(&expiry.column)?, expiry))
     }
 
     /// Reads the stored form, as `inspect` does.
@@ -121,7 +135,7 @@ impl TableDefinition {
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
         let rest = reader.varint()?;
-        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER | PREFIX_FILTER) != 0 {
+        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER | PREFIX_FILTER | EXPIRY) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
         if rest & ROW_FORMAT != 0 {
@@ -148,6 +162,10 @@ impl TableDefinition {
         }
         if rest & PREFIX_FILTER != 0 {
             options.prefix_filter = Some(reader.length(usize::MAX)?);
+        }
+        if rest & EXPIRY != 0 {
+            let schema = schema.as_ref().ok_or_else(|| Error::corruption("rows of a key-value table expire"))?;
+            options.expiry = Some(Expiry::decode(schema, &mut reader)?);
         }
         reader.finish()?;
         let definition = Self { schema, options, index, views };
@@ -257,6 +275,8 @@ pub(crate) struct TableShared {
     pub(crate) index: Option<Arc<IndexShared>>,
     /// Its views as they are now; those of `definition` are as they were when the database was opened.
     pub(crate) views: ArcSwap<ViewSet>,
+    /// When its rows expire now; `definition` says when they did when the database was opened.
+    pub(crate) expiry: TableExpiry,
     /// Bulk loads that were put in place, counted before their rows are visible.
     pub(crate) loads: AtomicU64,
     pub(crate) dropped: AtomicBool,
@@ -312,6 +332,7 @@ impl TableShared {
             None => None,
         };
         let views = ArcSwap::from_pointee(definition.views.clone());
+        let expiry = TableExpiry::new(definition.options.expiry.clone());
         let state = TableState::new(active, Arc::new(tree));
         Ok(Self {
             id: record.id,
@@ -324,6 +345,7 @@ impl TableShared {
             traces: traces.map(Arc::new),
             index,
             views,
+            expiry,
             loads: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
@@ -527,8 +549,26 @@ mod tests {
         let (options, views) = (TableOptions::default(), ViewSet::default());
         let mut newer = TableDefinition { schema: None, options, index: None, views }.encode();
         assert_eq!(newer.pop(), Some(0));
-        newer.extend([0x80, 1]);
+        newer.extend([0x80, 2]);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn an_expiry_stands_behind_the_other_options_of_a_typed_table() {
+        let schema = Schema::parse("id int64 not null, at timestamp(s), primary key (id)").unwrap();
+        let definition = |expiry| {
+            let options = TableOptions { expiry, ..TableOptions::default() };
+            TableDefinition { schema: Some(schema.clone()), options, index: None, views: ViewSet::default() }
+        };
+        let with = definition(Some(Expiry::new("at", std::time::Duration::from_secs(60))));
+        let (bytes, without) = (with.encode(), definition(None).encode());
+        assert_eq!(bytes, [&without[..without.len() - 1], &[0x80, 1, 1, 0, 60, 0]].concat());
+        assert_eq!(TableDefinition::decode(&bytes).unwrap(), with);
+        let (options, views) = (TableOptions::default(), ViewSet::default());
+        let mut of_bytes = TableDefinition { schema: None, options, index: None, views }.encode();
+        assert_eq!(of_bytes.pop(), Some(0));
+        of_bytes.extend([0x80, 1, 1, 0, 60, 0]);
+        assert_eq!(TableDefinition::decode(&of_bytes).unwrap_err().kind(), ErrorKind::Corruption);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, IndexOptions, IsolationLevel, LeveledOptions, Options, Policy,
-    ReadOptions, Snapshot, Table, TableOptions, TransactionOptions, WriteBatch,
+    Background, Database, Durability, ErrorKind, Expiry, IndexOptions, IsolationLevel, LeveledOptions, ManualClock,
+    Options, Policy, ReadOptions, Snapshot, Table, TableOptions, TransactionOptions, WriteBatch,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -609,5 +609,31 @@ fn a_second_close_waits_for_the_first() {
         let reopened = Database::open("db", options(&setup.disk)).unwrap();
         closer.join().unwrap();
         assert_eq!(get(&reopened.table("t").unwrap(), 1), Some(1));
+    });
+}
+
+/// However the update falls between the scan that finds the row expired and the delete.
+#[test]
+fn a_row_that_is_renewed_beside_its_expiry_is_kept() {
+    explore(|| {
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(1_000)));
+        let database = Database::open("db", Options { clock, ..options(&MemoryDisk::new()) }).unwrap();
+        let schema = Schema::parse("id int64 not null, at timestamp(s), primary key (id)").unwrap();
+        let expiry = Some(Expiry::new("at", Duration::from_secs(100)));
+        let options = TableOptions { expiry, ..TableOptions::default() };
+        let table = database.create_typed_table("t", schema, options).unwrap();
+        let insert = |table: &Table, id, at| {
+            table.insert_row(&[DatumRef::Int64(id), DatumRef::Timestamp(at)], Durability::Os).unwrap();
+        };
+        (0..3).for_each(|id| insert(&table, id, 1));
+        let renewal = {
+            let table = table.clone();
+            thread::spawn(move || insert(&table, 1, 990))
+        };
+        let deleted = database.expire_rows(&table).unwrap();
+        renewal.join().unwrap();
+        let is_there = |id| table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap().is_some();
+        assert_eq!([0, 1, 2].map(is_there), [false, true, false]);
+        assert!(deleted == 2 || deleted == 3, "{deleted} of three");
     });
 }

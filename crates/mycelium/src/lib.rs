@@ -53,6 +53,7 @@
 //! | transactions | [`Database::begin`], [`Transaction`], [`IsolationLevel`]; rows that all change: [`Transaction::get_for_update`] |
 //! | secondary indexes | [`Database::create_index`], [`IndexOptions`], [`Index`] |
 //! | materialised views | [`Database::create_view`], [`ViewOptions`], [`View`] |
+//! | rows that expire | [`TableOptions::expiry`], [`Database::set_expiry`], [`Expiry`] |
 //! | bulk loads | [`Table::ingest`], [`Table::ingest_batches`] |
 //! | copies that open on their own | [`Database::checkpoint`] |
 //! | backups that share files: made, listed, verified, restored, deleted | [`Database::backup`], [`Backups`] |
@@ -92,7 +93,9 @@
 //! | `UndoGetForUpdate`, shared locks, range locks | none; [`Transaction::rollback_to`] lets go of what was locked since the savepoint |
 //! | `SetSavePoint`, `RollbackToSavePoint`, `PopSavePoint` | [`Transaction::savepoint`], [`Transaction::rollback_to`], [`Transaction::release`] |
 //! | `RepairDB` | [`salvage`]: into another directory, and rows that may be outdated are left out unless asked for; without a manifest files say where they belong. [`verify_directory`] says what is wrong, [`RecoveryMode::PointInTime`] opens up to a damaged log |
-//! | compaction filter, TTL, user timestamps, comparators, WAL archiving, remote compaction | none |
+//! | `DBWithTTL` | [`TableOptions::expiry`], [`Database::set_expiry`]: by a column of the row and not by when it was written, of typed tables; rows go in transactions, at one sequence number in the table, its indexes and its views, and older snapshots keep them |
+//! | compaction filter | none: it would drop rows unforeseeably, and before snapshots, indexes and views are told; for old rows there is [`Expiry`] |
+//! | user timestamps, comparators, WAL archiving, remote compaction | none |
 //!
 //! Record batches are those of `arrow-array` 59.
 //!

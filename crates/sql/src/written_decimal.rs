@@ -161,10 +161,11 @@ fn floor(text: &str, whole: &str, fraction: &str, places: usize) -> Option<(Scal
 /// The decimals that have room for all digits of a number, and for no more.
 fn type_of_all(number: &str) -> Option<DataType> {
     let (digits, places) = digits_and_places(number)?;
+    let (precision, scale) = (digits as u8, places as i8);
     match digits {
-        ..=MOST_DIGITS => Some(DataType::Decimal128(digits as u8, places as i8)),
-        ..=MOST_WIDE_DIGITS => Some(DataType::Decimal256(digits as u8, places as i8)),
-        _ => None,
+        _ if digits > MOST_WIDE_DIGITS => None,
+        _ if digits > MOST_DIGITS => Some(DataType::Decimal256(precision, scale)),
+        _ => Some(DataType::Decimal128(precision, scale)),
     }
 }
 

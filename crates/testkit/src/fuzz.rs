@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use mycelium_base::hash::hash_key;
 use mycelium_base::{Cursor, FileKind, Operation, RangeDelete, RangeDeleteSet, Trailer};
@@ -15,7 +16,7 @@ use mycelium_encoding::{
     TimeUnit, key,
 };
 use mycelium_engine::{
-    Backups, Compression, Durability, Options, TableDefinition, TableOptions, Trace, ViewOptions, WriteBatch,
+    Backups, Compression, Durability, Expiry, Options, TableDefinition, TableOptions, Trace, ViewOptions, WriteBatch,
 };
 use mycelium_manifest::{Manifest, ManifestState, Version, VersionEdit, read_edits};
 use mycelium_sst::{
@@ -538,6 +539,7 @@ impl Files {
             aggregates: ["count(*)", "sum(id)", "min(bytes)", "max(time)"].map(str::to_owned).to_vec(),
         };
         database.create_view(&typed, &view)?;
+        database.set_expiry(&typed, Some(Expiry::new("time", Duration::from_secs(1))))?;
         let mut batch = WriteBatch::new();
         for (n, row) in self.rows.iter().enumerate() {
             batch.put(&plain, &[n as u8; 5], b"value").delete(&plain, b"b").delete_range(&plain, b"c", b"d");

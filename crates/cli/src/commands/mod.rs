@@ -28,6 +28,7 @@ pub(crate) mod compact;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod drop;
+pub(crate) mod expire;
 pub(crate) mod get;
 pub(crate) mod index;
 pub(crate) mod inspect;

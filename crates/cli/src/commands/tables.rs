@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{held, open_to_read};
+use super::{expire, held, open_to_read};
 use crate::args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -18,10 +18,14 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
             out.object(&json!({
                 "table": name, "schema": schema,
                 "files": held.files, "bytes": held.bytes, "entries_in_log": held.in_log,
+                "expiry": expire::as_json(table.expiry().as_ref()),
             }))?;
         } else {
             let kind = schema.unwrap_or_else(|| "keys and values are bytes".to_owned());
             out.line(format_args!("{name}  {held}\n    {kind}"))?;
+            if let Some(expiry) = table.expiry() {
+                out.line(format_args!("    {}", expire::described(Some(&expiry))))?;
+            }
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The tables of a state of the manifest, with their files open, beside those that there are.
 //!
 //! A file stays open that a table had before, under whatever number of level or table it stands now. A table that is
-//! there goes on: its handles read it with another layout, other views, or an index built.
+//! there goes on: its handles read it with another layout, other views, or an index built, and tell another expiry.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use mycelium_manifest::{FileMeta, ManifestState, TableRecord, Version};
 use super::log::FollowedLog;
 use super::state::DatabaseState;
 use crate::database::Inner;
+use crate::expiry::Expiry;
 use crate::index::IndexStatus;
 use crate::shape::{Shape, TableFormats, recorded_layout};
 use crate::table::{IndexState, TableDefinition, TableShared, TableState};
@@ -29,6 +30,7 @@ pub(super) struct NextTable {
 struct TableChange {
     shape: Arc<Shape>,
     views: Arc<ViewSet>,
+    expiry: Option<Expiry>,
     /// Of a derived table.
     status: Option<IndexStatus>,
 }
@@ -41,12 +43,14 @@ impl TableChange {
         let deferral = inner.options.deferral().filter(|_| !has_maps);
         let shape = Shape::new(recorded_layout(&record.layout, formats)?, &table.definition.options, deferral);
         let status = definition.index.map(|index| index.status);
-        Ok(Self { shape: Arc::new(shape), views: Arc::new(definition.views), status })
+        let (views, expiry) = (Arc::new(definition.views), definition.options.expiry);
+        Ok(Self { shape: Arc::new(shape), views, expiry, status })
     }
 
     fn apply(&self, table: &TableShared) {
         table.shape.store(self.shape.clone());
         table.views.store(self.views.clone());
+        table.expiry.set(self.expiry.clone());
         if let (Some(index), Some(status)) = (&table.index, self.status) {
             index.set_status(status);
         }

@@ -388,6 +388,8 @@ fn derived_options(options: &TableOptions) -> TableOptions {
         transformers: None,
         buffer: Buffering::Off,
         merge_operator: None,
+        // Its entries leave with the rows of its table.
+        expiry: None,
         // It is searched by ranges only, whose prefixes follow from the index (`TableDefinition::prefixes`).
         filter_bits: vec![0],
         prefix_filter: None,

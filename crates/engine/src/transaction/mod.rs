@@ -252,9 +252,15 @@ impl Database {
 
     /// As [`Database::begin`], with all options.
     pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
-        Transaction {
-            database: self.inner.clone(),
-            snapshot: self.snapshot(),
+        Transaction::new(&self.inner, options)
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(database: &Arc<Inner>, options: TransactionOptions) -> Self {
+        Self {
+            database: database.clone(),
+            snapshot: database.take_snapshot(),
             batch: WriteBatch::new(),
             writes: Writes::new(),
             savepoints: Vec::new(),
@@ -265,9 +271,7 @@ impl Database {
             lock_limits: LockLimits { count: options.lock_limit, timeout: options.lock_timeout },
         }
     }
-}
 
-impl Transaction {
     /// Its isolation level.
     pub fn isolation(&self) -> IsolationLevel {
         self.isolation

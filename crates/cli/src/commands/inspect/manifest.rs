@@ -1,10 +1,12 @@
 //! The edits of the live manifest, and the state they add up to.
 
 use mycelium::disk::LocalDisk;
-use mycelium_manifest::{Manifest, VersionEdit, read_edits};
+use mycelium::{Expiry, TableDefinition};
+use mycelium_manifest::{Manifest, TableState, VersionEdit, read_edits};
 use serde_json::{Value, json};
 
 use super::Files;
+use crate::commands::expire;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -66,18 +68,20 @@ fn show_edit(files: &Files, offset: u64, edit: &VersionEdit, out: &mut Output) -
 fn show_state(files: &Files, out: &mut Output) -> Result<(), Failure> {
     let state = &files.state;
     if out.is_json() {
-        let tables = state.tables.values().map(|table| {
-            json!({
+        let table = |table: &TableState| -> Result<Value, Failure> {
+            Ok(json!({
                 "id": table.record.id.0, "name": table.record.name, "layout": table.record.layout,
                 "files": table.version.file_count(), "bytes": table.version.total_bytes(),
-            })
-        });
+                "expiry": expire::as_json(expiry(table)?.as_ref()),
+            }))
+        };
+        let tables = state.tables.values().map(table).collect::<Result<Vec<Value>, Failure>>()?;
         return out.object(&json!({
             "state": {
                 "format_version": state.format_version, "edits": state.edit_count,
                 "next_file_number": state.next_file_number, "last_sequence": state.last_sequence,
                 "oldest_wal": state.oldest_wal, "identity": format!("{:016x}", state.identity),
-                "tables": tables.collect::<Vec<Value>>(),
+                "tables": tables,
             }
         }));
     }
@@ -92,7 +96,15 @@ fn show_state(files: &Files, out: &mut Output) -> Result<(), Failure> {
     ))?;
     for table in state.tables.values() {
         let (id, name, layout) = (table.record.id, &table.record.name, &table.record.layout);
-        out.line(format_args!("table {id} {name}, layout {layout}, {} files", table.version.file_count()))?;
+        let files = table.version.file_count();
+        let expiry =
+            expiry(table)?.map_or_else(String::new, |expiry| format!(", {}", expire::described(Some(&expiry))));
+        out.line(format_args!("table {id} {name}, layout {layout}, {files} files{expiry}"))?;
     }
     Ok(())
+}
+
+/// When rows of a table expire.
+fn expiry(table: &TableState) -> Result<Option<Expiry>, Failure> {
+    Ok(TableDefinition::decode(&table.record.definition)?.options.expiry)
 }

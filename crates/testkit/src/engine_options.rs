@@ -88,7 +88,8 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
             _ => configuration.buffer,
         },
         transformers: configuration.transformers.as_deref().filter(|_| kind.has_columns()).map(set_of),
-        // Answers would depend on when passes are made: engine/tests/expiry.rs sets the clock, and draws histories.
+        // Answers would depend on when passes are made: engine/tests/writes/expiry.rs sets the clock, and draws
+        // histories.
         expiry: None,
     }
 }

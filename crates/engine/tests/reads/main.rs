@@ -1,0 +1,15 @@
+//! Reads: scans, filters, caches, the compaction buffer, followers.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod buffer;
+mod caching;
+mod columnar;
+mod filter_plans;
+mod following;
+mod keys_alone;
+mod prefix_filters;
+mod traces;

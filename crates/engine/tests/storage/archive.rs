@@ -1,0 +1,583 @@
+//! The archive of the log, and restores to moments between two backups: against a model, through crashes, failures and
+//! damage.
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mycelium_engine::events::{Event, EventListener};
+use mycelium_engine::{
+    ArchiveOptions, Backups, Database, Durability, ErrorKind, Options, RestoreOptions, RestorePoint, RestoreSummary,
+    Result, Table, WriteBatch,
+};
+use mycelium_vfs::{CrashDraw, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::common::{Rows, assert_verified, fill, key, scan, small_options, small_table};
+
+const ARCHIVE: &str = "/archive";
+const BACKUPS: &str = "/backups";
+
+fn archived(disk: &MemoryDisk) -> Options {
+    Options { archive: Some(ArchiveOptions::new(ARCHIVE)), ..small_options(disk) }
+}
+
+fn create(disk: &MemoryDisk) -> (Database, Table) {
+    let database = Database::open("/db", archived(disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    (database, table)
+}
+
+fn backups(disk: &MemoryDisk) -> Backups {
+    Backups::open(Arc::new(disk.clone()), BACKUPS).unwrap()
+}
+
+fn until(disk: &MemoryDisk, until: RestorePoint) -> RestoreOptions {
+    RestoreOptions { until, database: small_options(disk), ..RestoreOptions::default() }
+}
+
+/// Restores, reads table `t`, and removes what was restored.
+fn restored(disk: &MemoryDisk, request: &RestoreOptions) -> Result<(RestoreSummary, Rows)> {
+    let directory = Path::new("/restored");
+    let summary = backups(disk).restore_to(ARCHIVE, directory, request, |done, total| assert!(done <= total))?;
+    let database = Database::open(directory, Options { create_if_missing: false, ..small_options(disk) })?;
+    assert_verified(&database);
+    assert_eq!(database.last_sequence(), summary.sequence);
+    let rows = scan(&database.table("t")?);
+    database.close()?;
+    for name in disk.list(directory)? {
+        disk.remove(&directory.join(name))?;
+    }
+    Ok((summary, rows))
+}
+
+/// The files of the archive, sorted.
+fn files(disk: &MemoryDisk) -> Vec<PathBuf> {
+    disk.paths().into_iter().filter(|path| path.starts_with(ARCHIVE)).collect()
+}
+
+/// A batch of one to four operations, on the table and on the model; the last sequence number.
+fn write_some(database: &Database, table: &Table, rng: &mut SmallRng, rows: &mut Rows) -> u64 {
+    let mut batch = WriteBatch::new();
+    for _ in 0..rng.random_range(1..=4) {
+        let n = rng.random_range(0..60);
+        match rng.random_range(0..8) {
+            0 => {
+                batch.delete(table, &key(n));
+                rows.remove(&key(n));
+            }
+            1 => {
+                batch.delete_range(table, &key(n), &key(n + 5));
+                rows.retain(|found, _| *found < key(n) || *found >= key(n + 5));
+            }
+            _ => {
+                let value = vec![rng.random_range(0..=255); rng.random_range(0..2000)];
+                batch.put(table, &key(n), &value);
+                rows.insert(key(n), value);
+            }
+        }
+    }
+    database.write(&batch, Durability::Os).unwrap()
+}
+
+#[test]
+fn a_restore_to_any_sequence_number_equals_the_model() {
+    for seed in 0..3 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let disk = MemoryDisk::new();
+        let (mut database, _) = create(&disk);
+        database.backup(BACKUPS).unwrap();
+        let mut rows = Rows::new();
+        let mut states = vec![(database.last_sequence(), rows.clone())];
+        for _ in 0..120 {
+            let table = database.table("t").unwrap();
+            let sequence = write_some(&database, &table, &mut rng, &mut rows);
+            states.push((sequence, rows.clone()));
+            match rng.random_range(0..12) {
+                0 => database.flush().unwrap(),
+                1 => {
+                    database.backup(BACKUPS).unwrap();
+                }
+                2 => {
+                    database.close().unwrap();
+                    database = Database::open("/db", archived(&disk)).unwrap();
+                }
+                _ => {}
+            }
+        }
+        let with_log = |point| RestoreOptions { log: Some("/db".into()), ..until(&disk, point) };
+        for _ in 0..8 {
+            let at = rng.random_range(1..states.len());
+            let ((before, rows_before), (sequence, rows)) = (&states[at - 1], &states[at]);
+            let (summary, found) = restored(&disk, &with_log(RestorePoint::Sequence(*sequence))).unwrap();
+            assert_eq!((summary.sequence, &found), (*sequence, rows), "seed {seed}");
+            // Of a batch that goes beyond the number there is nothing.
+            let (summary, found) = restored(&disk, &with_log(RestorePoint::Sequence(*sequence - 1))).unwrap();
+            assert_eq!((summary.sequence, &found), (*before, rows_before), "seed {seed}");
+        }
+        let last = states.last().unwrap();
+        let (summary, found) = restored(&disk, &with_log(RestorePoint::End)).unwrap();
+        assert_eq!((summary.sequence, &found), (last.0, &last.1), "seed {seed}");
+        let beyond = restored(&disk, &with_log(RestorePoint::Sequence(last.0 + 1))).unwrap_err();
+        assert_eq!(beyond.kind(), ErrorKind::NotFound, "{beyond}");
+        // Once it is flushed the archive has all of it, from the first backup on.
+        database.flush().unwrap();
+        let (summary, found) =
+            restored(&disk, &RestoreOptions { backup: Some(1), ..until(&disk, RestorePoint::Sequence(last.0)) })
+                .unwrap();
+        assert_eq!((summary.backup, summary.sequence, &found), (1, last.0, &last.1), "seed {seed}");
+        assert!(summary.segments > 1 && summary.batches == 120, "{summary:?}");
+    }
+}
+
+#[test]
+fn a_restore_to_a_time_takes_what_was_committed_by_then() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 0, 20, "v");
+    database.flush().unwrap();
+    let long_ago = restored(&disk, &until(&disk, RestorePoint::Time(UNIX_EPOCH))).unwrap_err();
+    assert_eq!(long_ago.kind(), ErrorKind::NotFound, "{long_ago}");
+    let tomorrow = SystemTime::now() + Duration::from_secs(24 * 3600);
+    let (summary, rows) = restored(&disk, &until(&disk, RestorePoint::Time(tomorrow))).unwrap();
+    assert_eq!(rows, scan(&table));
+    assert!(summary.time <= tomorrow);
+}
+
+/// The log says nothing of bulk loads and of what changes tables.
+#[test]
+fn a_restore_ends_before_what_the_log_does_not_have() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 0, 10, "a");
+    let (before, rows) = (database.last_sequence(), scan(&table));
+    let load = |from: u32| table.ingest((from..from + 5).map(|n| Ok((key(n), b"loaded"))));
+    load(100).unwrap();
+    fill(&table, 10, 20, "b");
+    database.flush().unwrap();
+    let error = restored(&disk, &until(&disk, RestorePoint::End)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let text = error.to_string();
+    assert!(text.contains("bulk load into table t") && text.contains(&(before + 1).to_string()), "{text}");
+    let farthest = RestoreOptions { as_far_as_possible: true, ..until(&disk, RestorePoint::End) };
+    let (summary, found) = restored(&disk, &farthest).unwrap();
+    assert_eq!((summary.sequence, &found, summary.ended_by.is_some()), (before, &rows, true));
+    let (_, found) = restored(&disk, &until(&disk, RestorePoint::Sequence(before))).unwrap();
+    assert_eq!(found, rows);
+
+    // A backup takes it on; then a table comes that this does not have.
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 20, 30, "c");
+    let (before, rows) = (database.last_sequence(), scan(&table));
+    let other = database.create_table("other", small_table()).unwrap();
+    fill(&other, 0, 3, "d");
+    database.flush().unwrap();
+    let error = restored(&disk, &until(&disk, RestorePoint::End)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("was made"), "{error}");
+    let (_, found) = restored(&disk, &until(&disk, RestorePoint::Sequence(before))).unwrap();
+    assert_eq!(found, rows);
+
+    // A load that nothing follows is in nothing but its note.
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 30, 40, "e");
+    let rows = scan(&table);
+    load(200).unwrap();
+    let request = RestoreOptions { log: Some("/db".into()), ..until(&disk, RestorePoint::End) };
+    let error = restored(&disk, &request).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let farthest = RestoreOptions { as_far_as_possible: true, ..request };
+    assert_eq!(restored(&disk, &farthest).unwrap().1, rows);
+}
+
+/// Who restores wants it back, as a rule.
+#[test]
+fn a_table_that_was_dropped_after_the_backup_is_there() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    let other = database.create_table("other", small_table()).unwrap();
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 0, 10, "v");
+    let rows = scan(&table);
+    database.drop_table("t").unwrap();
+    fill(&other, 0, 10, "v");
+    database.flush().unwrap();
+    assert_eq!(restored(&disk, &until(&disk, RestorePoint::End)).unwrap().1, rows);
+}
+
+/// A database `directory` of one backup, after which five segments were archived, each of ten rows; what there was
+/// after each of them.
+fn five_segments(directory: &str, options: Options) -> Vec<(u64, Rows)> {
+    let database = Database::open(directory, options).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    fill(&table, 0, 10, "v");
+    if directory == "/db" {
+        database.backup(BACKUPS).unwrap();
+    }
+    database.flush().unwrap();
+    let mut states = vec![(database.last_sequence(), scan(&table))];
+    for round in 1..=5 {
+        fill(&table, round * 10, round * 10 + 10, "v");
+        database.flush().unwrap();
+        states.push((database.last_sequence(), scan(&table)));
+    }
+    database.close().unwrap();
+    states
+}
+
+#[test]
+fn segments_that_are_missing_damaged_doubled_or_foreign_are_told() {
+    let disk = MemoryDisk::new();
+    let states = five_segments("/db", archived(&disk));
+    let elsewhere = Options { archive: Some(ArchiveOptions::new("/other-archive")), ..small_options(&disk) };
+    five_segments("/other", elsewhere);
+    let foreign: Vec<PathBuf> = disk.paths().into_iter().filter(|path| path.starts_with("/other-archive")).collect();
+    let files = files(&disk);
+    assert_eq!((files.len(), foreign.len()), (6, 6));
+    let (_, rows) = restored(&disk, &until(&disk, RestorePoint::End)).unwrap();
+    assert_eq!(rows, states[5].1);
+
+    type Damage = Box<dyn Fn(&MemoryDisk)>;
+    let third = files[3].clone();
+    let (removed, flipped, headless, replaced) = (third.clone(), third.clone(), third.clone(), third.clone());
+    let other = foreign[3].clone();
+    let damages: [(ErrorKind, Damage); 4] = [
+        (ErrorKind::NotFound, Box::new(move |image: &MemoryDisk| image.remove(&removed).unwrap())),
+        (ErrorKind::Corruption, Box::new(move |image: &MemoryDisk| image.flip_bit(&flipped, 8 * 200).unwrap())),
+        (ErrorKind::Corruption, Box::new(move |image: &MemoryDisk| image.flip_bit(&headless, 8 * 12).unwrap())),
+        (ErrorKind::Corruption, Box::new(move |image: &MemoryDisk| image.copy_file(&other, &replaced).unwrap())),
+    ];
+    for (i, (kind, damage)) in damages.iter().enumerate() {
+        let image = disk.kill_image();
+        damage(&image);
+        let error = restored(&image, &until(&image, RestorePoint::End)).unwrap_err();
+        assert_eq!(error.kind(), *kind, "damage {i}: {error}");
+        assert_eq!(error.file(), Some(third.as_path()), "damage {i}: {error}");
+        let left: Vec<PathBuf> = image.paths().into_iter().filter(|path| path.starts_with("/restored")).collect();
+        assert!(left.is_empty(), "damage {i}: {left:?}");
+        // What comes before is not concerned, and can be had.
+        let (_, rows) = restored(&image, &until(&image, RestorePoint::Sequence(states[2].0))).unwrap();
+        assert_eq!(rows, states[2].1, "damage {i}");
+        let farthest = RestoreOptions { as_far_as_possible: true, ..until(&image, RestorePoint::End) };
+        let (summary, rows) = restored(&image, &farthest).unwrap();
+        assert!((states[2].0..states[3].0).contains(&summary.sequence), "damage {i}: {summary:?}");
+        assert!(rows.iter().all(|row| states[3].1.get(row.0) == Some(row.1)), "damage {i}");
+        assert!(summary.ended_by.is_some(), "damage {i}");
+    }
+
+    // One that is there twice is no end of the log, and harms nothing before it.
+    let image = disk.kill_image();
+    let prefix = &third.file_name().unwrap().to_str().unwrap()[..34];
+    image.copy_file(&third, &Path::new(ARCHIVE).join(format!("{prefix}999999.wal"))).unwrap();
+    assert!(restored(&image, &until(&image, RestorePoint::End)).unwrap_err().is_corruption());
+    let (_, rows) = restored(&image, &until(&image, RestorePoint::Sequence(states[5].0))).unwrap();
+    assert_eq!(rows, states[5].1);
+}
+
+/// Counts what is told of the archive.
+#[derive(Default)]
+struct Told {
+    archived: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl EventListener for Told {
+    fn on_event(&self, event: &Event) {
+        match event {
+            Event::SegmentArchived { .. } => &self.archived,
+            Event::ArchiveFailed { .. } => &self.failed,
+            _ => return,
+        }
+        .fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_archive_that_fails_keeps_the_log_and_stops_writes_at_a_bound() {
+    for reopens in [false, true] {
+        let memory = MemoryDisk::new();
+        let disk = FaultDisk::over_memory(memory.clone());
+        let told = Arc::<Told>::default();
+        let options = Options {
+            disk: Arc::new(disk.clone()),
+            archive: Some(ArchiveOptions { most_waiting_bytes: 200 << 10, ..ArchiveOptions::new(ARCHIVE) }),
+            listener: Some(told.clone()),
+            ..small_options(&memory)
+        };
+        let mut database = Database::open("/db", options.clone()).unwrap();
+        let mut table = database.create_table("t", small_table()).unwrap();
+        database.backup(BACKUPS).unwrap();
+        disk.schedule(Fault::new(OperationKind::HardLink, Effect::NoSpace).sticky());
+        let mut n = 0;
+        let error = loop {
+            assert!(n < 1000, "writes never stop");
+            match table.put(&key(n), &[7; 1000], Durability::Os) {
+                Ok(_) => n += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        let metrics = database.metrics();
+        assert!(metrics.unarchived_bytes > 200 << 10 && metrics.archived_segments == 0, "{metrics:?}");
+        assert!(metrics.archive_failures > 0 && told.failed.load(Ordering::Relaxed) > 0);
+        assert!(database.failure().is_none() && scan(&table).len() == n as usize);
+
+        disk.heal();
+        if reopens {
+            database.close().unwrap();
+            database = Database::open("/db", options).unwrap();
+            table = database.table("t").unwrap();
+        }
+        table.put(&key(n), b"last", Durability::Os).unwrap();
+        database.flush().unwrap();
+        let metrics = database.metrics();
+        assert_eq!(metrics.unarchived_bytes, 0);
+        assert!(metrics.archived_segments > 2 && metrics.archived_bytes > 200 << 10, "{metrics:?}");
+        assert_eq!(told.archived.load(Ordering::Relaxed), metrics.archived_segments);
+        let (_, rows) = restored(&memory, &until(&memory, RestorePoint::End)).unwrap();
+        assert_eq!(rows, scan(&table));
+    }
+}
+
+#[test]
+fn segments_are_copied_to_another_file_system() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    disk.schedule(Fault::new(OperationKind::HardLink, Effect::OtherFileSystem).sticky());
+    let options = Options { disk: Arc::new(disk), ..archived(&memory) };
+    let states = five_segments("/db", options);
+    assert!(files(&memory).iter().all(|file| file.extension().is_some_and(|extension| extension == "wal")));
+    let (_, rows) = restored(&memory, &until(&memory, RestorePoint::End)).unwrap();
+    assert_eq!(rows, states[5].1);
+}
+
+/// Rows that go into segments of their own, each of which is archived, in a database that is opened anew.
+fn write_and_archive(disk: Arc<dyn Disk>, options: Options) -> Result<()> {
+    let database = Database::open("/db", Options { disk, ..options })?;
+    let table = database.table("t")?;
+    for n in 0..2 {
+        table.put(&key(n), b"new", Durability::Sync)?;
+        database.flush()?;
+    }
+    database.close()
+}
+
+/// A database with a backup, closed.
+fn with_a_backup() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    fill(&table, 0, 20, "v");
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 20, 30, "v");
+    database.close().unwrap();
+    disk
+}
+
+/// Whatever was cut short, the log is whole once the database has been opened again.
+#[test]
+fn a_crash_at_any_operation_leaves_no_gap_in_the_archive() {
+    let base = with_a_backup();
+    for copies in [false, true] {
+        let on = |memory: &MemoryDisk| -> Arc<dyn Disk> {
+            let disk = FaultDisk::over_memory(memory.clone());
+            if copies {
+                disk.schedule(Fault::new(OperationKind::HardLink, Effect::OtherFileSystem).sticky());
+            }
+            Arc::new(disk)
+        };
+        let trial = base.kill_image();
+        write_and_archive(on(&trial), archived(&trial)).unwrap();
+        for n in 0..=trial.operations() {
+            let disk = base.kill_image();
+            disk.power_off_after(Some(n));
+            drop(write_and_archive(on(&disk), archived(&disk)));
+            for image in [disk.kill_image(), disk.crash_image(&CrashDraw::from_seed(n))] {
+                let database = Database::open("/db", archived(&image)).unwrap();
+                let (last, rows) = (database.last_sequence(), scan(&database.table("t").unwrap()));
+                assert_eq!(database.metrics().unarchived_bytes, 0, "operation {n}");
+                database.close().unwrap();
+                let result = restored(&image, &until(&image, RestorePoint::Sequence(last)));
+                let (_, found) =
+                    result.unwrap_or_else(|error| panic!("operation {n}: {error} {:?} {copies}", image.paths()));
+                assert_eq!(found, rows, "operation {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_operation_leaves_no_gap_in_the_archive() {
+    let base = with_a_backup();
+    for kind in [OperationKind::HardLink, OperationKind::SyncDirectory, OperationKind::Remove, OperationKind::Exists] {
+        for effect in [Effect::Io, Effect::IoAfterwards] {
+            for nth in 1.. {
+                let memory = base.kill_image();
+                let disk = FaultDisk::over_memory(memory.clone());
+                disk.schedule(Fault::new(kind, effect).nth(nth));
+                drop(write_and_archive(Arc::new(disk.clone()), archived(&memory)));
+                let database = Database::open("/db", archived(&memory)).unwrap();
+                let (last, rows) = (database.last_sequence(), scan(&database.table("t").unwrap()));
+                database.close().unwrap();
+                let (_, found) = restored(&memory, &until(&memory, RestorePoint::Sequence(last))).unwrap();
+                assert_eq!(found, rows, "{kind:?} {nth}");
+                if disk.fired() == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_leaves_a_database_restored_to_its_moment_or_none() {
+    let base = with_a_backup();
+    write_and_archive(Arc::new(base.clone()), archived(&base)).unwrap();
+    let expected = restored(&base, &until(&base, RestorePoint::End)).unwrap().1;
+    let restore = |disk: &MemoryDisk| {
+        let backups = Backups::open(Arc::new(disk.clone()), BACKUPS)?;
+        backups.restore_to(ARCHIVE, "/new", &until(disk, RestorePoint::End), |_, _| {})
+    };
+    let trial = base.kill_image();
+    restore(&trial).unwrap();
+    for n in 0..=trial.operations() {
+        let disk = base.kill_image();
+        disk.power_off_after(Some(n));
+        let has_finished = restore(&disk).is_ok();
+        for image in [disk.kill_image(), disk.crash_image(&CrashDraw::from_seed(n))] {
+            let options = Options { create_if_missing: false, ..small_options(&image) };
+            match Database::open("/new", options) {
+                Ok(database) => assert_eq!(scan(&database.table("t").unwrap()), expected, "operation {n}"),
+                Err(error) => {
+                    let refused = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidArgument);
+                    assert!(refused && !has_finished, "operation {n}: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// Copies give out numbers of segments again, and sequence numbers.
+#[test]
+fn the_logs_of_a_database_and_of_what_was_restored_are_never_confused() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    fill(&table, 0, 10, "common");
+    database.backup(BACKUPS).unwrap();
+    backups(&disk).restore(1, "/fork", |_, _| {}).unwrap();
+    let fork = Database::open("/fork", archived(&disk)).unwrap();
+    let forked = fork.table("t").unwrap();
+    fork.backup(BACKUPS).unwrap();
+    for n in 0..4 {
+        fill(&table, n, n + 1, "here");
+        database.flush().unwrap();
+        fill(&forked, n, n + 1, "there");
+        fork.flush().unwrap();
+    }
+    for (backup, expected) in [(1, scan(&table)), (2, scan(&forked))] {
+        let request = RestoreOptions { backup: Some(backup), ..until(&disk, RestorePoint::End) };
+        assert_eq!(restored(&disk, &request).unwrap().1, expected, "backup {backup}");
+    }
+    let wrong = RestoreOptions { backup: Some(1), log: Some("/fork".into()), ..until(&disk, RestorePoint::End) };
+    assert_eq!(restored(&disk, &wrong).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+/// A copy of the directory, which no restore has told from its source.
+#[test]
+fn a_segment_of_the_archive_is_never_written_over() {
+    let disk = with_a_backup();
+    disk.create_directory(Path::new("/copy")).unwrap();
+    for name in disk.list(Path::new("/db")).unwrap() {
+        disk.copy_file(&Path::new("/db").join(&name), &Path::new("/copy").join(&name)).unwrap();
+    }
+    let write = |directory: &str, mark: &str| {
+        let database = Database::open(directory, archived(&disk)).unwrap();
+        let table = database.table("t").unwrap();
+        fill(&table, 0, 10, mark);
+        database.flush().unwrap();
+        (database.metrics().archive_failures, scan(&table))
+    };
+    let (failures, rows) = write("/db", "first");
+    assert_eq!(failures, 0);
+    let before: Vec<Vec<u8>> = files(&disk).iter().map(|file| disk.read_bytes(file).unwrap()).collect();
+    let (failures, _) = write("/copy", "second");
+    assert!(failures > 0);
+    let after: Vec<Vec<u8>> = files(&disk).iter().map(|file| disk.read_bytes(file).unwrap()).collect();
+    assert_eq!(before, after);
+    assert_eq!(restored(&disk, &until(&disk, RestorePoint::End)).unwrap().1, rows);
+}
+
+#[test]
+fn an_archive_is_pruned_up_to_the_oldest_backup() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    for n in 0..4 {
+        fill(&table, n * 10, n * 10 + 10, "v");
+        database.backup(BACKUPS).unwrap();
+        fill(&table, n * 10, n * 10 + 5, "w");
+        database.flush().unwrap();
+    }
+    backups(&disk).prune_archive(ARCHIVE).unwrap();
+    let all = files(&disk).len();
+    assert_eq!(backups(&disk).prune_archive(ARCHIVE).unwrap().segments, 0);
+    let request = RestoreOptions { backup: Some(1), ..until(&disk, RestorePoint::End) };
+    assert_eq!(restored(&disk, &request).unwrap().1, scan(&table));
+    backups(&disk).keep(2).unwrap();
+    let pruned = backups(&disk).prune_archive(ARCHIVE).unwrap();
+    assert!(pruned.segments > 0 && pruned.bytes > 0, "{pruned:?}");
+    assert_eq!(files(&disk).len(), all - pruned.segments as usize);
+    let request = RestoreOptions { backup: Some(3), ..until(&disk, RestorePoint::End) };
+    assert_eq!(restored(&disk, &request).unwrap().1, scan(&table));
+}
+
+#[test]
+fn a_backup_from_before_the_archive_and_an_archive_within_the_database_are_refused() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    fill(&table, 0, 10, "v");
+    database.backup(BACKUPS).unwrap();
+    drop(table);
+    database.close().unwrap();
+    disk.create_directory(Path::new(ARCHIVE)).unwrap();
+    let error = restored(&disk, &until(&disk, RestorePoint::End)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let within = Options { archive: Some(ArchiveOptions::new("/db")), ..small_options(&disk) };
+    assert_eq!(Database::open("/db", within).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+/// A power loss may take what only the log had from the database, which gives its numbers out again.
+#[test]
+fn a_backup_of_what_only_the_log_had_is_not_gone_on_from() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    fill(&table, 0, 10, "v");
+    let reader = Database::open("/db", Options { read_only: true, ..small_options(&disk) }).unwrap();
+    assert_eq!(reader.backup(BACKUPS).unwrap().number, 1);
+    assert_eq!(database.backup(BACKUPS).unwrap().number, 2);
+    reader.catch_up().unwrap();
+    // It has nothing any more that is in no file.
+    assert_eq!(reader.backup(BACKUPS).unwrap().number, 3);
+    fill(&table, 10, 20, "v");
+    database.flush().unwrap();
+    for (backup, is_gone_on_from) in [(1, false), (2, true), (3, true)] {
+        let request = RestoreOptions { backup: Some(backup), ..until(&disk, RestorePoint::End) };
+        let result = restored(&disk, &request).map(|(_, rows)| rows);
+        assert_eq!(result.ok(), is_gone_on_from.then(|| scan(&table)), "backup {backup}");
+    }
+}
+
+/// Of what is written without the archive it lacks the log.
+#[test]
+fn a_time_without_the_archive_is_a_gap() {
+    let disk = with_a_backup();
+    let plain = Database::open("/db", small_options(&disk)).unwrap();
+    fill(&plain.table("t").unwrap(), 30, 40, "unarchived");
+    plain.flush().unwrap();
+    plain.close().unwrap();
+    write_and_archive(Arc::new(disk.clone()), archived(&disk)).unwrap();
+    let error = restored(&disk, &until(&disk, RestorePoint::End)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}

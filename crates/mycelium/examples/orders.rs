@@ -6,6 +6,8 @@
 //! cargo run --example orders -- /tmp/orders /tmp/orders-monday # and makes a backup, a database like the first
 //! ```
 
+use std::path::Path;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use mycelium::{
@@ -18,10 +20,15 @@ const SCHEMA: &str =
 const NUMBER: usize = 0;
 const CENTS: usize = 2;
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().ok_or("which directory? It is made if it is not there")?;
-    let database = Database::open(&directory, Options::default())?;
+    run(directory.as_ref(), arguments.next().as_deref().map(Path::new))?;
+    Ok(())
+}
+
+fn run(directory: &Path, backup: Option<&Path>) -> Result<()> {
+    let database = Database::open(directory, Options::default())?;
     let orders = existing_or(database.table("orders"), || {
         database.create_typed_table("orders", Schema::parse(SCHEMA)?, TableOptions::default())
     })?;
@@ -50,12 +57,11 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     println!("all {rows} orders: {cents} cents");
 
-    if let Some(backup) = arguments.next() {
-        let summary = database.checkpoint(&backup)?;
-        println!("{backup}: {} files, {} bytes", summary.files, summary.bytes);
+    if let Some(backup) = backup {
+        let summary = database.checkpoint(backup)?;
+        println!("{}: {} files, {} bytes", backup.display(), summary.files, summary.bytes);
     }
-    database.close()?;
-    Ok(())
+    database.close()
 }
 
 /// What was found, or what `create` makes if there is nothing.
@@ -81,4 +87,18 @@ fn book(database: &Database, orders: &Table, counters: &Table, customer: &str, c
             committed => return committed.map(|_| number),
         }
     }
+}
+
+#[test]
+fn the_second_run_goes_on_where_the_first_was() -> Result<(), Box<dyn std::error::Error>> {
+    use mycelium::{Datum, ReadOptions};
+
+    let directory = tempfile::tempdir()?;
+    let (orders, backup) = (directory.path().join("orders"), directory.path().join("backup"));
+    run(&orders, None)?;
+    run(&orders, Some(&backup))?;
+    let copy = Database::open(&backup, Options::default())?.table("orders")?;
+    let last = copy.get_row(&[DatumRef::Int64(6)], Some(&[CENTS]), &ReadOptions::default())?;
+    assert_eq!(last, Some(vec![Datum::Int64(99)]));
+    Ok(())
 }

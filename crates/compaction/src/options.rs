@@ -15,25 +15,25 @@ pub enum PickPriority {
 /// Options of [`crate::LeveledPolicy`]; the defaults are RocksDB's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LeveledOptions {
-    /// Level-0 files at which level 0 is compacted into the base level; at least 1.
+    /// Level-0 files at which level 0 is compacted into the base level; at least 1. Default: 4.
     pub level0_trigger: usize,
-    /// Level-0 files at which level 0 is compacted within itself while the way into the base level is busy.
+    /// Level-0 files at which level 0 is compacted within itself while the way into the base level is busy. Default: 8.
     pub level0_pileup: usize,
-    /// Target size of the base level.
+    /// Target size of the base level. Default: 256 MiB.
     pub base_level_bytes: u64,
-    /// How many times larger each level is than the one above; above 1.
+    /// How many times larger each level is than the one above; above 1. Default: 10.
     pub fanout: f64,
-    /// Levels, level 0 included; 2 to [`mycelium_base::limits::MAX_LEVELS`].
+    /// Levels, level 0 included; 2 to [`mycelium_base::limits::MAX_LEVELS`]. Default: 7.
     pub level_count: usize,
-    /// Size at which an output file is closed.
+    /// Size at which an output file is closed. Default: 64 MiB.
     pub target_file_size: u64,
-    /// Which file is picked first.
+    /// Which file is picked first. Default: that of the least write amplification.
     pub priority: PickPriority,
     /// A compaction does not take files beyond what it must once it is this large, and no output file may overlap more
-    /// than this much of the level below the output level.
+    /// than this much of the level below the output level. Default: 1,600 MiB.
     pub max_compaction_bytes: u64,
     /// Whether the levels' targets follow from the size of the last level (then the base level is the first one
-    /// needed), instead of growing from level 1 down.
+    /// needed), instead of growing from level 1 down. Default: true.
     pub dynamic_levels: bool,
 }
 
@@ -64,13 +64,15 @@ impl LeveledOptions {
 /// Options of [`crate::TieredPolicy`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TieredOptions {
-    /// Runs of one level that are merged into one run of the next; at least 2.
+    /// Runs of one level that are merged into one run of the next; at least 2. Default: 4.
     pub runs_per_level: usize,
     /// Levels, level 0 included; 2 to [`mycelium_base::limits::MAX_LEVELS`]. The last level merges with itself.
+    /// Default: 7.
     pub level_count: usize,
     /// Everything is merged into one run when all younger runs together exceed this percentage of the oldest run.
+    /// Default: 200.
     pub max_space_amplification_percent: u64,
-    /// Size at which an output file is closed.
+    /// Size at which an output file is closed. Default: 64 MiB.
     pub target_file_size: u64,
 }
 

@@ -11,7 +11,8 @@ use crate::snapshot::Snapshot;
 ///
 /// Point reads ([`crate::Table::get_with`], [`crate::Table::multi_get`], [`crate::Table::get_row`],
 /// [`crate::Table::get_rows`], [`crate::Table::get_packed`], [`crate::Table::get_payload`]) look at `snapshot` alone.
-/// Iterators look at all of them. [`crate::Table::scan_batches`] has options of its own.
+/// Iterators look at all of them, and so do views ([`crate::View::read`]). [`crate::Table::scan_batches`] has options
+/// of its own.
 ///
 /// ```
 /// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};

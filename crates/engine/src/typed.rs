@@ -22,28 +22,54 @@ use crate::snapshot::Snapshot;
 use crate::table::{Table, TableState};
 
 /// What a typed scan reads.
+///
+/// A bound has values of the first columns of the primary key, as many as one likes, and takes in, or leaves out, all
+/// keys that begin with them:
+///
+/// ```
+/// # use std::sync::Arc;
+/// use std::ops::Bound;
+/// use mycelium_encoding::{Datum, DatumRef, Schema};
+/// use mycelium_engine::{Database, Durability, Options, ScanOptions, TableOptions};
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+/// let schema = Schema::parse("year int32 not null, day int32 not null, rain float64, primary key (year, day)")?;
+/// let weather = database.create_typed_table("weather", schema, TableOptions::default())?;
+/// for (year, day) in [(2024, 1), (2025, 1), (2025, 2), (2026, 1)] {
+///     weather.insert_row(&[DatumRef::Int32(year), DatumRef::Int32(day), DatumRef::Null], Durability::Os)?;
+/// }
+/// let of_2025 = ScanOptions {
+///     projection: Some(vec![1, 2]),
+///     lower: Bound::Included(vec![Datum::Int32(2025)]),
+///     upper: Bound::Included(vec![Datum::Int32(2025)]),
+///     ..ScanOptions::default()
+/// };
+/// let rows: usize = weather.scan_batches(of_2025)?.map(|batch| batch.unwrap().num_rows()).sum();
+/// assert_eq!(rows, 2);
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
-    /// Columns by position, in the order wanted; `None` is all.
+    /// Columns by position, in the order wanted; `None` is all that were not dropped. Default: all.
     pub projection: Option<Vec<usize>>,
-    /// Values of the first primary key columns from which the scan starts.
+    /// Values of the first primary key columns from which the scan starts. Default: unbounded.
     pub lower: Bound<Vec<Datum>>,
-    /// Values of the first primary key columns at which it ends.
+    /// Values of the first primary key columns at which it ends. Default: unbounded.
     pub upper: Bound<Vec<Datum>>,
-    /// The snapshot to read at; `None` is the newest state.
+    /// The snapshot to read at, of the same database; `None` is the newest state. Default: newest.
     pub snapshot: Option<Snapshot>,
     /// Rows of a batch at most. Default: 8,192.
     pub batch_rows: usize,
     /// Bytes of text or binary in one column of a batch, at most 1 GiB, with which it ends, however few its rows. A
     /// column outside the key has more by less than one value. Default: 64 MiB.
     pub batch_bytes: usize,
-    /// Rows of the scan at most.
+    /// Rows of the scan at most. Default: all.
     pub limit: Option<u64>,
-    /// What rows must pass. Decided on the row that the snapshot sees; `None` is all.
+    /// What rows must pass. Decided on the row that the snapshot sees; `None` is all. Default: all.
     pub filter: Option<Filter>,
-    /// How the rows that pass a filter are found.
+    /// How the rows that pass a filter are found; changes no answer. Default: the cheaper way, judged on the way.
     pub filter_plan: FilterPlan,
-    /// What texts are in the batches.
+    /// What texts are in the batches. Default: plain arrays.
     pub texts: TextArrays,
 }
 
@@ -81,21 +107,38 @@ impl Table {
         Ok(self.shared.typed_formats()?.packed_layout())
     }
 
-    /// The key of a row with these primary key values, in the order of the key's columns.
+    /// The key of a row with these primary key values, in the order of the key's columns. Keys are ordered by their
+    /// bytes as rows are by these values.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table, for more or fewer values than the key has
+    /// columns, for one that its column cannot hold, and for a key that gets longer than 65,535 bytes.
     pub fn row_key(&self, key_values: &[DatumRef<'_>]) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         key::encode_key(self.packed_layout()?.schema(), key_values, &mut out)?;
         Ok(out)
     }
 
-    /// Writes a whole row, one value per column in schema order.
+    /// Writes a whole row, one value per column in schema order. A row that has the key already is replaced; to be
+    /// told of one instead, look for it in a [transaction](crate::Transaction). See [`Durability`] for what the return
+    /// means.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table, for more or fewer values than columns, for
+    /// one that its column cannot hold, and for a row that an index cannot; [`mycelium_base::ErrorKind::Duplicate`]
+    /// for values of a unique index that another row has. See [`Table`] for the others.
     pub fn insert_row(&self, row: &[DatumRef<'_>], durability: Durability) -> Result<SequenceNumber> {
         let mut batch = WriteBatch::new();
         batch.insert_row(self, row)?;
         self.database.write(&batch, durability)
     }
 
-    /// Changes some columns of a row, by name. A row that does not exist stays so.
+    /// Changes some columns of a row, by name. A row that does not exist stays so. The row is read only if the table
+    /// has indexes.
+    ///
+    /// # Errors
+    /// As [`Table::insert_row`]; [`mycelium_base::ErrorKind::InvalidArgument`] also for a column that there is not, or
+    /// that is one of the key, and for a table of raw rows, of which no part can be changed.
     pub fn patch_row(
         &self,
         key_values: &[DatumRef<'_>],
@@ -107,12 +150,19 @@ impl Table {
         self.database.write(&batch, durability)
     }
 
-    /// Removes a row.
+    /// Removes a row; one that does not exist is no error. Reads nothing. Fails as [`Table::row_key`] and [`Table`]
+    /// say.
     pub fn delete_row(&self, key_values: &[DatumRef<'_>], durability: Durability) -> Result<SequenceNumber> {
         self.delete(&self.row_key(key_values)?, durability)
     }
 
-    /// The columns of `projection` (all if `None`) of the row with these primary key values.
+    /// The columns of `projection` (all if `None`) of the row with these primary key values, in that order; `None` if
+    /// there is no such row. Of column groups only those are read that have some of these columns. Of the options
+    /// `snapshot` alone is looked at.
+    ///
+    /// # Errors
+    /// Those of [`Table::row_key`]; [`mycelium_base::ErrorKind::InvalidArgument`] for columns that do not exist. See
+    /// [`Table`] for the others.
     pub fn get_row(
         &self,
         key_values: &[DatumRef<'_>],
@@ -132,7 +182,8 @@ impl Table {
         row.map(|value| datums_of_stored(formats.rows(), &key, &value, (projection, &wanted), scratch)).transpose()
     }
 
-    /// As [`Table::get_row`], of many rows at one state of the table, in the order of `keys`.
+    /// As [`Table::get_row`], of many rows at one state of the table, in the order of `keys`. Memory: all the rows. The
+    /// first error ends it, and no rows are given.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -217,7 +268,7 @@ impl Table {
     }
 
     /// The columns of `projection` (all if `None`) of a row, packed, with the layout they are packed in, which may have
-    /// more columns; adds what was read and skipped to `counters`.
+    /// more columns; adds what was read and skipped to `counters`. Fails as [`Table::get_row`].
     pub fn get_packed(
         &self,
         key: &[u8],
@@ -231,7 +282,7 @@ impl Table {
 
     /// An iterator as [`Table::iter`]'s whose values are packed rows of at least the columns of `projection` (all if
     /// `None`), and the layout they are packed in. Files that hold none of these columns are not read. Where only key
-    /// columns are asked for, values say nothing.
+    /// columns are asked for, values say nothing. Fails as [`Table::get_row`].
     pub fn iter_packed(
         &self,
         projection: Option<&[usize]>,
@@ -255,7 +306,13 @@ impl Table {
         ))
     }
 
-    /// Scans rows in key order as Arrow record batches, all at one state of the table. Memory: one batch.
+    /// Scans rows in key order as Arrow record batches, all at one state of the table. Memory: one batch, and a block
+    /// of each run. It waits for no writer, and no writer for it.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table, for columns that do not exist, for bounds
+    /// of more values than the key has columns or of other types, and for a filter whose values are not of its columns'
+    /// types. See [`Table`] for the others. What goes wrong on the way comes with the batches.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -413,7 +470,8 @@ fn project(
     wanted.iter().map(datum).collect()
 }
 
-/// Record batches of a scan; ends after the first error.
+/// Record batches of a scan ([`Table::scan_batches`]); ends after the first error. It keeps the files and memtables of
+/// the state that it reads until it is dropped.
 pub struct BatchScan {
     source: ScanSource,
     builder: RecordBatchBuilder,
@@ -551,7 +609,7 @@ impl WriteBatch {
         Ok(self.patch_encoded(table, &key, &patch))
     }
 
-    /// Adds the removal of a row.
+    /// Adds the removal of a row. Errors as [`Table::row_key`]; the batch is as before.
     pub fn delete_row(&mut self, table: &Table, key_values: &[DatumRef<'_>]) -> Result<&mut Self> {
         let key = table.row_key(key_values)?;
         Ok(self.delete(table, &key))

@@ -43,6 +43,9 @@
 //! # Ok::<(), mycelium::Error>(())
 //! ```
 //!
+//! Programs of a page each are in `crates/mycelium/examples`. `docs/guide.md` leads through them, through the choices
+//! that there are to make, and through running a database.
+//!
 //! # Where to look
 //!
 //! | | |
@@ -55,6 +58,7 @@
 //! | materialised views | [`Database::create_view`], [`ViewOptions`], [`View`] |
 //! | rows that expire | [`TableOptions::expiry`], [`Database::set_expiry`], [`Expiry`] |
 //! | bulk loads | [`Table::ingest`], [`Table::ingest_batches`] |
+//! | SQL, which reads | `Session` of the crate `mycelium-sql` |
 //! | copies that open on their own | [`Database::checkpoint`] |
 //! | backups that share files: made, listed, verified, restored, deleted | [`Database::backup`], [`Backups`] |
 //! | checks of what is stored | [`Database::verify`], [`verify_directory`], [`VerifyReport`] |
@@ -94,8 +98,37 @@
 //! | `SetSavePoint`, `RollbackToSavePoint`, `PopSavePoint` | [`Transaction::savepoint`], [`Transaction::rollback_to`], [`Transaction::release`] |
 //! | `RepairDB` | [`salvage`]: into another directory, and rows that may be outdated are left out unless asked for; without a manifest files say where they belong. [`verify_directory`] says what is wrong, [`RecoveryMode::PointInTime`] opens up to a damaged log |
 //! | `DBWithTTL` | [`TableOptions::expiry`], [`Database::set_expiry`]: by a column of the row and not by when it was written, of typed tables; rows go in transactions, at one sequence number in the table, its indexes and its views, and older snapshots keep them |
+//! | `write_buffer_size`, `db_write_buffer_size` | [`Options::memory_budget`], of all tables together |
+//! | block cache, `cache_index_and_filter_blocks` | [`Options::cache_bytes`], which holds these too; [`Options::index_and_filter_bytes`] sets them apart |
+//! | `max_background_jobs`, `max_subcompactions`, rate limiter | [`Options::background`], [`Options::subcompactions`], [`Options::rate_limit_bytes_per_second`] |
+//! | `level0_slowdown_writes_trigger` and its kin | [`Options::slowdown_level0_runs`], [`Options::stop_level0_runs`], [`Options::slowdown_debt_bytes`]; [`Metrics::slowed_bytes_per_second`] |
+//! | `compression_per_level` | [`TableOptions::compression`]: none unless asked for |
+//! | universal compaction | [`Policy::Tiered`]; by level of a typed table, [`Layout`] |
+//! | `disableWAL` | none: [`Durability::Buffered`] makes a system call only when the log's buffer is full; bulk loads pass the log |
+//! | WAL archiving, `WAL_ttl_seconds` | [`Options::archive`], for restores to a moment: [`Backups::restore_to`]. No `GetUpdatesSince` |
+//! | `SetOptions` | of a table layout and expiry change, the rest stays; those of a database are given at each opening |
+//! | `Env`, `FileSystem` | [`Options::disk`], [`disk`] |
 //! | compaction filter | none: it would drop rows unforeseeably, and before snapshots, indexes and views are told; for old rows there is [`Expiry`] |
-//! | user timestamps, comparators, WAL archiving, remote compaction | none |
+//! | user timestamps, comparators, remote compaction | none |
+//!
+//! # Coming from DuckDB
+//!
+//! | there | here |
+//! |---|---|
+//! | `CREATE TABLE` | [`Database::create_typed_table`] with a [`Schema`], or `mycelium create`; a primary key is part of it |
+//! | `INSERT`, appender | [`Table::insert_row`], [`WriteBatch::insert_row`]: row by row, each as durable as is asked for. A row of the same key is replaced, as by `INSERT OR REPLACE` |
+//! | `UPDATE`, `DELETE` | [`Table::patch_row`], [`Table::delete_row`], by key; [`Table::delete_range`]. SQL only reads |
+//! | `COPY … FROM`, Arrow | [`Table::ingest_batches`] of rows in key order, or `mycelium load` of CSV, JSON lines and Arrow IPC; no Parquet |
+//! | `SELECT` | the crate `mycelium-sql`, or `mycelium sql`; [`Table::scan_batches`] with a [`filter`] for columns of one table |
+//! | one process that writes | threads of one process, all at once; [`Database::begin`] where they read what they write |
+//! | processes that read, if none writes | [`Options::read_only`] beside a writer, [`Database::catch_up`] |
+//! | row groups, min-max indexes, compression by column | columnar groups ([`Layout`]): blocks with zones, each column encoded by what it holds; below level 0 unless another layout is asked for |
+//! | `CREATE INDEX`, `UNIQUE` | [`Database::create_index`], [`IndexOptions::unique`]; exact at every snapshot, created while the table is in use |
+//! | a table that a job fills with a `GROUP BY` at night | [`Database::create_view`]: count, sum, minimum and maximum, exact at every snapshot |
+//! | `ALTER TABLE` of columns | [`Database::add_column`], [`Database::drop_column`], [`Database::rename_column`]; none changes its type |
+//! | `EXPORT DATABASE`, a copy of the file | [`Database::backup`], [`Database::checkpoint`] of a database in use |
+//! | `memory_limit` | [`Options::memory_budget`] and [`Options::cache_bytes`]; of SQL `SET datafusion.runtime.memory_limit` |
+//! | lists, structs, enums, 128-bit integers, `CHECK`, foreign keys, sequences | none; see [`ColumnType`] |
 //!
 //! Record batches are those of `arrow-array` 59.
 //!
@@ -163,3 +196,8 @@ pub mod rows {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;

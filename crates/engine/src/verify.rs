@@ -113,7 +113,8 @@ impl Database {
     /// Verifies every file of the present state and the log, while the database goes on. `progress` is told the bytes
     /// verified so far and of how many. Reads everything once, and tables of several runs twice; past the block cache.
     ///
-    /// Faults are listed in the report; an error means that verification itself could not be done.
+    /// # Errors
+    /// Of verification itself, where it could not be done. What is wrong with files is a fault in the report.
     pub fn verify(&self, progress: impl FnMut(u64, u64)) -> Result<VerifyReport> {
         self.inner.verify(progress)
     }

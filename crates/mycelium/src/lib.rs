@@ -135,7 +135,9 @@
 //! All handles are cheap to clone and may be used from any thread; an iterator belongs to one thread at a time.
 
 pub use mycelium_base::{ColumnSet, Group, GroupFormat, RowFormatKind};
-pub use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema, TextArrays, TimeUnit};
+pub use mycelium_encoding::{
+    Aggregate, Aggregation, Column, ColumnType, Datum, DatumRef, Schema, TextArrays, TimeUnit,
+};
 pub use mycelium_engine::*;
 
 /// What reshapes data inside compactions: descriptions of transformers, and the layouts they link to.

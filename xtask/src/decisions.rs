@@ -1,6 +1,7 @@
 //! References to decision records, which no compiler follows.
 //!
-//! 1. Each record `docs/decisions/NNNN-….md` has a number of its own and a line in the index beside it.
+//! 1. Each record `docs/decisions/NNNN-….md` has a number of its own and a line in the index beside it, one for each,
+//!    ascending.
 //! 2. Every record that a text names is there: by number (`decision 0036`, `decisions 0055, 0056`) or by file, from
 //!    anywhere (`decisions/0036-….md`) or from beside it (`](0036-….md)`).
 
@@ -34,7 +35,11 @@ impl Records {
         let twice = self.0.windows(2).filter(|pair| pair[0][..4] == pair[1][..4]);
         let twice = twice.map(|pair| format!("{} and {} have one number", pair[0], pair[1]));
         let missing = self.0.iter().filter(|name| !index.contains(&format!("]({name})")));
-        twice.chain(missing.map(|name| format!("{name} is not in the index"))).collect()
+        let missing = missing.map(|name| format!("{name} is not in the index"));
+        let listed: Vec<&str> = index.lines().filter_map(|line| record_at(line.strip_prefix("- [")?)).collect();
+        let disordered = listed.windows(2).filter(|pair| pair[0] >= pair[1]);
+        let disordered = disordered.map(|pair| format!("{} stands behind {} in the index", pair[1], pair[0]));
+        twice.chain(missing).chain(disordered).collect()
     }
 
     /// The references of a text to records that are not there, with their lines.
@@ -124,5 +129,7 @@ mod tests {
         let index = said("- [0001]>0001-one.md) One\n- [0002]>0002-two.md) Two\n");
         assert!(records(&["0001-one.md", "0002-two.md"]).complaints(&index).is_empty());
         assert_eq!(records(&["0001-one.md", "0002-too.md", "0002-two.md"]).complaints(&index).len(), 2);
+        let twice = said("- [0001]>0001-one.md) One\n- [0002]>0002-two.md) Two\n- [0001]>0001-one.md) One\n");
+        assert_eq!(records(&["0001-one.md", "0002-two.md"]).complaints(&twice).len(), 1);
     }
 }

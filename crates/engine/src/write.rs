@@ -12,7 +12,7 @@
 //!    prepared again by its writer (index/indexed.rs).
 //!    An archived log is told the time now and then (note.rs).
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new
-//!    log segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed
+//!    log segment begins, what tables had that were dropped since counting as well; a writer waits while active and sealed generations together exceed the budget. It is slowed
 //!    or stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
 //! 5. A table has a memtable of its own from its first write in a generation on, and so have its indexes then; until
 //!    that, all tables share one that is empty. So a generation costs the tables that are written to, in memory and in
@@ -59,8 +59,11 @@ pub(crate) struct Writer {
     /// Of the active generation: those of tables that were written to, and of their indexes.
     memtables: BTreeMap<TableId, TableWriter>,
     pub(crate) last_sequence: SequenceNumber,
-    /// Bytes of memory that these memtables take.
+    /// Bytes of memory that these memtables take, and took of tables that were dropped: the log still has what was in
+    /// them, and ends with the generation.
     generation_bytes: usize,
+    /// Whether a table was dropped that had something in one of them.
+    has_forgotten: bool,
     /// Those of them that the first [`UNCOUNTED`] took before anything was in them.
     uncounted_bytes: usize,
     /// How many memtables were made in this generation, and in the one before.
@@ -90,6 +93,7 @@ impl Writer {
             memtables: BTreeMap::new(),
             last_sequence,
             generation_bytes: 0,
+            has_forgotten: false,
             uncounted_bytes: 0,
             made: 0,
             made_before: 0,
@@ -205,6 +209,7 @@ impl Writer {
     fn end_generation(&mut self) -> (BTreeMap<TableId, TableWriter>, usize) {
         let bytes = self.counted_bytes();
         (self.generation_bytes, self.uncounted_bytes) = (0, 0);
+        self.has_forgotten = false;
         (self.made_before, self.made) = (self.made, 0);
         (std::mem::take(&mut self.memtables), bytes)
     }
@@ -213,10 +218,14 @@ impl Writer {
     pub(crate) fn forget_table(&mut self, id: TableId) {
         self.has_dropped = true;
         self.tables.remove(&id);
-        if let Some(writer) = self.memtables.remove(&id) {
-            let bytes = writer.memtable.memtable().memory_usage();
-            self.generation_bytes = self.generation_bytes.saturating_sub(bytes);
-        }
+        let forgotten = self.memtables.remove(&id);
+        self.has_forgotten |= forgotten.is_some_and(|writer| !writer.memtable.memtable().is_empty());
+    }
+
+    /// Whether the log has nothing that a flush would let go of.
+    fn is_generation_empty(&self) -> bool {
+        let mut memtables = self.memtables.values().map(|writer| writer.memtable.memtable());
+        !self.log_gap && !self.has_forgotten && memtables.all(|memtable| memtable.is_empty())
     }
 }
 
@@ -703,7 +712,7 @@ impl Inner {
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
         self.check_held()?;
         self.check_unlatched()?;
-        if writer.memtables.values().all(|writer| writer.memtable.memtable().is_empty()) && !writer.log_gap {
+        if writer.is_generation_empty() {
             return Ok(());
         }
         let log = writer.log()?;

@@ -405,6 +405,8 @@ impl<'a> Replay<'a> {
         if first <= self.last {
             return Err(out_of_order(self.last + 1, first));
         }
+        // Who has a number that was noted for a load, or would have it next, shows that the load failed.
+        self.load = None;
         match Note::of_record(payload)? {
             Some(Note::Load { table }) => self.load = Some((first, table.to_owned())),
             Some(Note::Begin { milliseconds, .. } | Note::Moment { milliseconds }) => {
@@ -443,7 +445,10 @@ impl<'a> Replay<'a> {
             }
         }
         let last = match database.inner.commit_checked(body, count, Durability::Buffered) {
-            Err(error) if error.kind() == ErrorKind::Duplicate => return Ok(Err(error)),
+            // An index of the backup does not take it: there was none any more.
+            Err(error) if matches!(error.kind(), ErrorKind::Duplicate | ErrorKind::InvalidArgument) => {
+                return Ok(Err(error));
+            }
             committed => committed?,
         };
         self.last += u64::from(count);
@@ -572,5 +577,23 @@ mod tests {
         assert!(matches!(replay.take(&batch(4)), Ok(Taken::Batch(4, 1, [0]))));
         assert!(matches!(replay.take(&moment(5001)), Ok(Taken::Later)));
         assert!(replay.take(&batch(5)).is_err_and(|error| error.kind() == ErrorKind::Unsupported));
+    }
+
+    /// Its number was taken for one that the log lacks, though a later segment says that it comes next.
+    #[test]
+    fn a_bulk_load_that_failed_was_missed_at_the_end_of_the_log() {
+        let (disk, origin) = (MemoryDisk::new(), Origin { identity: 1, history: 2 });
+        let log = Log { disk: &disk, origin, archive: Path::new("/archive"), database: None };
+        let state = ManifestState { identity: 1, history: 2, last_sequence: 3, ..ManifestState::default() };
+        let request = RestoreOptions::default();
+        let mut replay = Replay::new(&log, &Description::new(7, state), &request);
+        let load = Note::Load { table: "t" }.encode(4);
+        assert!(matches!(replay.take(&load), Ok(Taken::Nothing)));
+        assert!(replay.missing_end().is_some_and(|error| error.kind() == ErrorKind::Unsupported));
+        let begin = |next| Note::Begin { identity: 1, history: 2, milliseconds: 9000 }.encode(next);
+        assert!(matches!(replay.take(&begin(4)), Ok(Taken::Nothing)));
+        assert!(replay.missing_end().is_none());
+        assert!(matches!(replay.take(&load), Ok(Taken::Nothing)));
+        assert!(replay.take(&begin(5)).is_err_and(|error| error.to_string().contains("bulk load into table t")));
     }
 }

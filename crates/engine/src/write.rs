@@ -720,8 +720,13 @@ impl Inner {
         if let Err(error) = log.flush() {
             return Err(self.take_back(writer, error, (before, had_buffered), false));
         }
+        let previous = Some((log.number(), log.len()));
+        if self.archive.is_some() {
+            // The next one is synced when it is begun, and whatever is synced of it tells that this one was before.
+            self.sync_logs(writer).inspect_err(|error| self.latch(error))?;
+        }
         let number = self.core.lock().numbers.allocate();
-        let header = SegmentHeader { number, previous: Some((log.number(), log.len())) };
+        let header = SegmentHeader { number, previous };
         let log = self.begin_segment(header, writer.last_sequence + 1)?;
         writer.noted = None;
         let full = writer.log.replace(log);

@@ -477,6 +477,31 @@ fn a_crash_at_any_operation_leaves_no_gap_in_the_archive() {
     }
 }
 
+/// A segment that is archived was synced when it was begun, and the one before it was not: what a power loss took of
+/// that passed for acknowledged data that were lost, and nothing was opened.
+#[test]
+fn a_power_loss_after_a_segment_was_begun_kept_the_database_from_opening() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    let segments = || disk.list(Path::new("/db")).unwrap().iter().filter(|name| name.ends_with(".wal")).count();
+    let mut rows = 0;
+    while segments() < 2 {
+        assert!(rows < 1_000, "no segment is begun");
+        table.put(&key(rows), &[7; 1_000], Durability::Os).unwrap();
+        rows += 1;
+    }
+    for n in rows..rows + 5 {
+        table.put(&key(n), b"in the next one", Durability::Os).unwrap();
+    }
+    for seed in 0..60 {
+        let image = disk.crash_image(&CrashDraw::from_seed(seed));
+        let opened = Database::open("/db", archived(&image)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let found = scan(&opened.table("t").unwrap());
+        assert!(found.keys().cloned().eq((0..found.len() as u32).map(key)), "seed {seed}");
+    }
+    drop(database);
+}
+
 #[test]
 fn a_failed_operation_leaves_no_gap_in_the_archive() {
     let base = with_a_backup();

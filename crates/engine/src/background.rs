@@ -201,8 +201,8 @@ impl Inner {
         self.reported(|| self.flush_or_remove())
     }
 
-    /// Runs a pass over expired rows, as a job is run. Its reads and writes are like those of callers, who are told that
-    /// they failed: damage alone latches, and what the write itself could not undo.
+    /// Runs a pass over expired rows, as a job is run. Its reads and writes are like those of callers, who are told
+    /// that they failed: damage alone latches, and what the write itself could not undo.
     pub(crate) fn report_expiry(&self, pass: impl FnOnce() -> Result<bool>) -> Result<bool> {
         self.caught(|| self.reported_as(Error::is_corruption, || self.full_disk.of_expiry.noting(pass)))
     }

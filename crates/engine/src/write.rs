@@ -12,8 +12,9 @@
 //!    prepared again by its writer (index/indexed.rs).
 //!    An archived log is told the time now and then (note.rs).
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new
-//!    log segment begins, what tables had that were dropped since counting as well; a writer waits while active and sealed generations together exceed the budget. It is slowed
-//!    or stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
+//!    log segment begins, and what tables had in it that were dropped counts as well; a writer waits while active and
+//!    sealed generations together exceed the budget. It is slowed or stopped while a table has too many level-0 runs or
+//!    too much compaction debt (see `stall`).
 //! 5. A table has a memtable of its own from its first write in a generation on, and so have its indexes then; until
 //!    that, all tables share one that is empty. So a generation costs the tables that are written to, in memory and in
 //!    the work of sealing and flushing it, however many others there are.
@@ -62,10 +63,10 @@ pub(crate) struct Writer {
     /// Bytes of memory that these memtables take, and took of tables that were dropped: the log still has what was in
     /// them, and ends with the generation.
     generation_bytes: usize,
-    /// Whether a table was dropped that had something in one of them.
-    has_forgotten: bool,
     /// Those of them that the first [`UNCOUNTED`] took before anything was in them.
     uncounted_bytes: usize,
+    /// Whether a table was dropped in this generation that had been written to.
+    has_forgotten: bool,
     /// How many memtables were made in this generation, and in the one before.
     made: usize,
     made_before: usize,
@@ -93,8 +94,8 @@ impl Writer {
             memtables: BTreeMap::new(),
             last_sequence,
             generation_bytes: 0,
-            has_forgotten: false,
             uncounted_bytes: 0,
+            has_forgotten: false,
             made: 0,
             made_before: 0,
             log_gap: false,

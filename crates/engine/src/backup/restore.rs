@@ -2,17 +2,17 @@
 //!
 //! 1. Choose the newest backup at or before the moment. Find the log that follows it, before anything is copied.
 //! 2. Put a file `RESTORING` into the new directory, durably; restore the backup beside it; open the database. Nobody
-//!    else opens it as long as that file is there: what a crash leaves is not what was asked for.
+//!    else opens it as long as that file is there: what a crash leaves is not what was asked for. No row expires in it.
 //! 3. Commit the log's batches again, one by one, from the first sequence number that the backup lacks on. They get the
 //!    numbers that they had, or it is an error. Indexes are those of the backup: patches are completed for them, and
 //!    unique ones are asked.
 //! 4. Stop before the first batch that goes beyond the moment. Flush, close, and remove the file.
 //!
 //! Refused is what the log cannot tell: a sequence number that it does not have, as that of a bulk load; a table that
-//! the backup does not have, which was made later or whose columns changed; a segment that is missing or damaged; an
-//! end before the number that was asked for. Or, where that is allowed, the restore ends there and says why. Tables
-//! that were dropped later are there with all that was written to them; indexes, views and layouts are those of the
-//! backup.
+//! the backup does not have, which was made later or whose columns changed; a row that an index of the backup does not
+//! take; a segment that is missing or damaged; an end before the number that was asked for. Or, where that is allowed,
+//! the restore ends there and says why. Tables that were dropped later are there with all that was written to them;
+//! indexes, views and layouts are those of the backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -105,15 +105,17 @@ impl Backups {
     ///
     /// The log of bulk loads has only that they were, and of changes of tables nothing: a restore passes neither, and a
     /// backup made after them is what takes it on. Tables that were dropped since the backup are there, with what was
-    /// written to them; indexes, views and layouts are those of the backup.
+    /// written to them; indexes, views, layouts and [`crate::TableOptions::expiry`] are those of the backup.
     ///
-    /// What is restored begins a history of its own. It may archive its log to the same directory.
+    /// What is restored begins a history of its own. It may archive its log to the same directory. Of rows that have
+    /// expired since, what [`Backups::restore`] says is true.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such backup, or none at or before the moment; if a segment of the log is
     /// missing, or it ends before the sequence number. [`ErrorKind::Unsupported`] for a bulk load, or a table that was
     /// made or had its columns changed since the backup, before the moment. [`ErrorKind::Corruption`] for damage to the
-    /// log. Otherwise as [`Backups::restore`], and as [`crate::Database::open`] and writes to it. What was made before
+    /// log. [`ErrorKind::Duplicate`] and [`ErrorKind::InvalidArgument`] for a row that an index of the backup does not
+    /// take. Otherwise as [`Backups::restore`], and as [`crate::Database::open`] and writes to it. What was made before
     /// an error is removed again; what a crash leaves cannot be opened.
     ///
     /// ```

@@ -14,9 +14,10 @@
 //! 5. Where the key begins with the time, all rows between the first and the last found have expired, whenever they
 //!    were written: they are deleted by their range, as one entry, if none of those found is locked.
 //!
-//! Memory: the keys of [`ROWS_AT_ONCE`] rows, and no more than [`BYTES_AT_ONCE`] and a key. Between two transactions a pass holds no lock, no snapshot and no file.
-//! The thread that makes passes rests after each transaction, and after a scan that found nothing, [`REST`] times as
-//! long as that took: it takes a tenth of the time of one thread, at most, of its reads as of its writes.
+//! Memory: the keys of [`ROWS_AT_ONCE`] rows, and no more than [`BYTES_AT_ONCE`] and a key. Between two transactions a
+//! pass holds no lock, no snapshot and no file. The thread that makes passes rests after each transaction, and after a
+//! scan that found nothing, [`REST`] times as long as that took: it takes a tenth of the time of one thread, at most,
+//! of its reads as of its writes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -151,8 +152,8 @@ impl Pass {
         }
     }
 
-    /// Deletes rows that have expired at the transaction's snapshot, but for locked ones; those that were written since,
-    /// only if they have expired all the same. How many.
+    /// Deletes rows that have expired at the transaction's snapshot, but for locked ones; those that were written
+    /// since, only if they have expired all the same. How many.
     fn delete(&self, mut transaction: Transaction, keys: &[Vec<u8>], extent: Extent) -> Result<u64> {
         let free: Vec<&Vec<u8>> = keys.iter().filter(|key| !self.is_locked(key)).collect();
         let (Some(first), Some(last)) = (free.first(), free.last()) else { return Ok(0) };

@@ -201,20 +201,26 @@ impl Inner {
         self.reported(|| self.flush_or_remove())
     }
 
-    /// Runs a pass over expired rows, as a job is run.
+    /// Runs a pass over expired rows, as a job is run. Its reads and writes are like those of callers, who are told
+    /// that they failed: damage alone latches, and what the write itself could not undo.
     pub(crate) fn report_expiry(&self, pass: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        self.caught(|| self.reported(|| self.full_disk.of_expiry.noting(pass)))
+        self.caught(|| self.reported_as(Error::is_corruption, || self.full_disk.of_expiry.noting(pass)))
     }
 
     /// Runs a job, and tells everybody what became of it.
     fn reported(&self, job: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        self.reported_as(|error| error.kind() != ErrorKind::NoSpace, job)
+    }
+
+    /// As [`Inner::reported`]; `latches` says which errors make the database read-only.
+    fn reported_as(&self, latches: impl FnOnce(&Error) -> bool, job: impl FnOnce() -> Result<bool>) -> Result<bool> {
         self.check_writable()?;
         let outcome = job();
         match &outcome {
             Ok(true) => self.wake_background(),
             Ok(false) => {}
             Err(error) => {
-                let latched = error.kind() != ErrorKind::NoSpace;
+                let latched = latches(error);
                 if latched {
                     self.latch(error);
                 }

@@ -4,7 +4,7 @@
 //! 1. Tables come and go with edits, which say what they change ([`Catalog::note_change`]); so does the end of a job.
 //! 2. Whoever looks for work asks for what has changed since it asked last: the compaction queue for its policies
 //!    ([`Catalog::take_unasked`]), the throttle for loads ([`Catalog::take_unweighed`]). Indexes that are not built are
-//!    a list of their own, and so are tables whose layout follows the workload.
+//!    a list of their own, and so are tables whose layout follows the workload, and those whose rows expire.
 //!
 //! So nothing that is done for one table takes a walk through all of them: each step is O(log tables).
 
@@ -29,6 +29,8 @@ pub(crate) struct Catalog {
     unbuilt: BTreeSet<TableId>,
     /// Tables whose layout follows the workload.
     redesigned: BTreeSet<TableId>,
+    /// Tables whose rows expire.
+    expiring: BTreeSet<TableId>,
     /// Of which policies have not been asked since they changed.
     unasked: BTreeSet<TableId>,
     /// Whose load has not been looked at since they changed.
@@ -67,14 +69,13 @@ impl Catalog {
         self.note_change(id);
     }
 
-    /// A table has other files, another layout or status, or is there no more; or what held its files let them go.
+    /// A table has other files, another layout, expiry or status, or is there no more; or what held its files let them
+    /// go.
     pub(crate) fn note_change(&mut self, id: TableId) {
+        let table = self.by_id.get(&id);
         let is_unbuilt = |table: &Arc<TableShared>| table.index.as_ref().is_some_and(|index| !index.status().is_built);
-        if self.by_id.get(&id).is_some_and(is_unbuilt) {
-            self.unbuilt.insert(id);
-        } else {
-            self.unbuilt.remove(&id);
-        }
+        keep_if(table.is_some_and(is_unbuilt), id, &mut self.unbuilt);
+        keep_if(table.is_some_and(|table| table.expiry.present().is_some()), id, &mut self.expiring);
         self.unasked.insert(id);
         self.unweighed.insert(id);
     }
@@ -123,9 +124,23 @@ impl Catalog {
         derived.filter_map(|table| Some((table, table.index.as_ref()?)))
     }
 
+    /// The tables whose rows expire, ascending. Not kept up to date in a database opened read-only, which expires none.
+    pub(crate) fn expiring(&self) -> impl Iterator<Item = &Arc<TableShared>> {
+        self.expiring.iter().filter_map(move |id| self.by_id.get(id))
+    }
+
     /// The tables whose layout follows the workload, ascending.
     pub(crate) fn redesigned(&self) -> impl Iterator<Item = &Arc<TableShared>> {
         self.redesigned.iter().filter_map(move |id| self.by_id.get(id))
+    }
+}
+
+/// Puts a table into a set, or takes it out.
+fn keep_if(is_one: bool, id: TableId, set: &mut BTreeSet<TableId>) {
+    if is_one {
+        set.insert(id);
+    } else {
+        set.remove(&id);
     }
 }
 

@@ -545,10 +545,14 @@ impl Database {
         options.check()?;
         let directory = directory.as_ref();
         check_restored(&*options.disk, directory)?;
-        Self::start(if options.read_only { follow::open(directory, options)? } else { recover(directory, options)? })
+        let inner = if options.read_only { follow::open(directory, options)? } else { recover(directory, options)? };
+        let database = Self::start(inner)?;
+        database.threads.start_expiry()?;
+        Ok(database)
     }
 
-    /// Opens, for writing, a database that is being restored.
+    /// Opens, for writing, a database that is being restored. Nothing expires in it: sequence numbers are those of the
+    /// log, and rows what they were.
     pub(crate) fn open_unfinished(directory: &Path, options: Options) -> Result<Self> {
         options.check()?;
         Self::start(recover(directory, options)?)
@@ -557,7 +561,6 @@ impl Database {
     fn start(inner: Inner) -> Result<Self> {
         let inner = Arc::new(inner);
         let threads = Arc::new(Threads::start(&inner)?);
-        threads.start_expiry()?;
         inner.wake_background();
         Ok(Self { inner, threads })
     }
@@ -690,7 +693,8 @@ impl Database {
     /// read-only. In [`crate::Background::Manual`] jobs run here, and in calls that wait for them, alone.
     ///
     /// # Errors
-    /// That of the job, which latches unless the disk is full. See [`Database`] for the others.
+    /// That of the job, which latches unless the disk is full; of a pass over expired rows, damage alone does. See
+    /// [`Database`] for the others.
     pub fn step(&self) -> Result<bool> {
         Ok(self.inner.step()? || self.inner.expire_due()?)
     }

@@ -127,7 +127,8 @@ pub enum Event {
         /// The error's text.
         message: String,
     },
-    /// Background work failed. Out of space is tried again; anything else latches the database read-only.
+    /// Background work failed. Out of space is tried again; anything else latches the database read-only, but for what
+    /// a pass over expired rows is refused, which the next one tries again.
     BackgroundError {
         /// The error's text.
         message: String,

@@ -2,12 +2,13 @@
 //! in memtables that are made.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mycelium_encoding::{DatumRef, Schema};
 use mycelium_vfs::MemoryDisk;
 
 use crate::table::TableState;
-use crate::{Background, Database, Durability, IndexOptions, Options, Table, TableOptions};
+use crate::{Background, Database, Durability, Expiry, IndexOptions, Options, Table, TableOptions};
 
 const TABLES: usize = 2_000;
 
@@ -72,6 +73,33 @@ fn what_one_table_does_touched_them_all() {
     database.flush().unwrap();
     database.drop_index(&typed, "index").unwrap();
     assert_eq!(before.replaced(&database, &tables), (1, 1));
+}
+
+/// Whoever looked whether a pass was due asked all of them, and so did whoever made a typed table.
+#[test]
+fn tables_whose_rows_never_expire_were_asked_when_they_do() {
+    let database = Database::open("db", options(&MemoryDisk::new())).unwrap();
+    create(&database, 20);
+    let expiry = Some(Expiry::new("at", Duration::from_secs(60)));
+    let create = |name: &str, expiry| {
+        let schema = Schema::parse("id int64 not null, at timestamp(s), primary key (id)").unwrap();
+        database.create_typed_table(name, schema, TableOptions { expiry, ..TableOptions::default() }).unwrap()
+    };
+    let expiring = || {
+        let core = database.inner.core.lock();
+        core.tables.expiring().map(|table| table.name.clone()).collect::<Vec<_>>()
+    };
+    let (first, second) = (create("first", None), create("second", expiry.clone()));
+    assert_eq!(expiring(), ["second"]);
+    database.set_expiry(&first, expiry).unwrap();
+    assert_eq!(expiring(), ["first", "second"]);
+    // It is another table then, which comes last.
+    database.rename_column(&first, "at", "seen").unwrap();
+    assert_eq!(expiring(), ["second", "first"]);
+    database.set_expiry(&second, None).unwrap();
+    assert_eq!(expiring(), ["first"]);
+    database.drop_table("first").unwrap();
+    assert!(expiring().is_empty());
 }
 
 /// Each had one, of 4 KiB and a filter, that no budget counted.

@@ -94,7 +94,8 @@ pub struct Options {
     /// [`crate::Database::catch_up`] follows it. Default: false.
     pub read_only: bool,
     /// Bytes that all memtables together may take; four fifths of it make a generation that is flushed. The 4 KiB and
-    /// the filter that a memtable begins with count from the seventeenth of a generation on. Default: 128 MiB.
+    /// the filter that a memtable begins with count from the seventeenth of a generation on. What a dropped table had
+    /// counts until its generation is flushed, for the log has it. Default: 128 MiB.
     pub memory_budget: usize,
     /// Bytes of the block cache, which holds data, index and filter blocks. Default: 256 MiB.
     pub cache_bytes: u64,

@@ -12,8 +12,9 @@
 //!    prepared again by its writer (index/indexed.rs).
 //!    An archived log is told the time now and then (note.rs).
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new
-//!    log segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed
-//!    or stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
+//!    log segment begins, and what tables had in it that were dropped counts as well; a writer waits while active and
+//!    sealed generations together exceed the budget. It is slowed or stopped while a table has too many level-0 runs or
+//!    too much compaction debt (see `stall`).
 //! 5. A table has a memtable of its own from its first write in a generation on, and so have its indexes then; until
 //!    that, all tables share one that is empty. So a generation costs the tables that are written to, in memory and in
 //!    the work of sealing and flushing it, however many others there are.
@@ -59,10 +60,13 @@ pub(crate) struct Writer {
     /// Of the active generation: those of tables that were written to, and of their indexes.
     memtables: BTreeMap<TableId, TableWriter>,
     pub(crate) last_sequence: SequenceNumber,
-    /// Bytes of memory that these memtables take.
+    /// Bytes of memory that these memtables take, and took of tables that were dropped: the log still has what was in
+    /// them, and ends with the generation.
     generation_bytes: usize,
     /// Those of them that the first [`UNCOUNTED`] took before anything was in them.
     uncounted_bytes: usize,
+    /// Whether a table was dropped in this generation that had been written to.
+    has_forgotten: bool,
     /// How many memtables were made in this generation, and in the one before.
     made: usize,
     made_before: usize,
@@ -91,6 +95,7 @@ impl Writer {
             last_sequence,
             generation_bytes: 0,
             uncounted_bytes: 0,
+            has_forgotten: false,
             made: 0,
             made_before: 0,
             log_gap: false,
@@ -205,6 +210,7 @@ impl Writer {
     fn end_generation(&mut self) -> (BTreeMap<TableId, TableWriter>, usize) {
         let bytes = self.counted_bytes();
         (self.generation_bytes, self.uncounted_bytes) = (0, 0);
+        self.has_forgotten = false;
         (self.made_before, self.made) = (self.made, 0);
         (std::mem::take(&mut self.memtables), bytes)
     }
@@ -213,10 +219,14 @@ impl Writer {
     pub(crate) fn forget_table(&mut self, id: TableId) {
         self.has_dropped = true;
         self.tables.remove(&id);
-        if let Some(writer) = self.memtables.remove(&id) {
-            let bytes = writer.memtable.memtable().memory_usage();
-            self.generation_bytes = self.generation_bytes.saturating_sub(bytes);
-        }
+        let forgotten = self.memtables.remove(&id);
+        self.has_forgotten |= forgotten.is_some_and(|writer| !writer.memtable.memtable().is_empty());
+    }
+
+    /// Whether the log has nothing that a flush would let go of.
+    fn is_generation_empty(&self) -> bool {
+        let mut memtables = self.memtables.values().map(|writer| writer.memtable.memtable());
+        !self.log_gap && !self.has_forgotten && memtables.all(|memtable| memtable.is_empty())
     }
 }
 
@@ -703,7 +713,7 @@ impl Inner {
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
         self.check_held()?;
         self.check_unlatched()?;
-        if writer.memtables.values().all(|writer| writer.memtable.memtable().is_empty()) && !writer.log_gap {
+        if writer.is_generation_empty() {
             return Ok(());
         }
         let log = writer.log()?;
@@ -711,8 +721,13 @@ impl Inner {
         if let Err(error) = log.flush() {
             return Err(self.take_back(writer, error, (before, had_buffered), false));
         }
+        let previous = Some((log.number(), log.len()));
+        if self.archive.is_some() {
+            // The next one is synced when it is begun, and whatever is synced of it tells that this one was before.
+            self.sync_logs(writer).inspect_err(|error| self.latch(error))?;
+        }
         let number = self.core.lock().numbers.allocate();
-        let header = SegmentHeader { number, previous: Some((log.number(), log.len())) };
+        let header = SegmentHeader { number, previous };
         let log = self.begin_segment(header, writer.last_sequence + 1)?;
         writer.noted = None;
         let full = writer.log.replace(log);

@@ -186,7 +186,8 @@ impl Archiver {
 
 /// Begins a log segment; `next` is the next sequence number. If it will be archived, it is noted in it whose it is, and
 /// that it follows on another is durable before that other waits for the archive: the chain would end at a segment
-/// whose header a crash took.
+/// whose header a crash took. Before anything else is appended to it, that other is to be synced, or flushed to files:
+/// recovery takes what is synced of a segment for a sign that the one before it was.
 pub(crate) fn begin_segment(
     disk: &dyn Disk,
     path: &Path,

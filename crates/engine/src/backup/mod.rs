@@ -197,6 +197,10 @@ impl Backups {
     ///
     /// Merge operators and transformers of yours are needed to open the database, not to restore it.
     ///
+    /// Rows that have expired since are there, until the database is opened for writing with background threads: these
+    /// delete them at once. To get them back, open it read-only, or with [`crate::Background::Manual`], and set another
+    /// expiry ([`crate::Database::set_expiry`]) or copy them.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if `directory` exists and is not an empty directory; [`ErrorKind::NotFound`] if
     /// there is no such backup; [`ErrorKind::Corruption`] if a file of it is damaged or missing;

@@ -2,17 +2,17 @@
 //!
 //! 1. Choose the newest backup at or before the moment. Find the log that follows it, before anything is copied.
 //! 2. Put a file `RESTORING` into the new directory, durably; restore the backup beside it; open the database. Nobody
-//!    else opens it as long as that file is there: what a crash leaves is not what was asked for.
+//!    else opens it as long as that file is there: what a crash leaves is not what was asked for. No row expires in it.
 //! 3. Commit the log's batches again, one by one, from the first sequence number that the backup lacks on. They get the
 //!    numbers that they had, or it is an error. Indexes are those of the backup: patches are completed for them, and
 //!    unique ones are asked.
 //! 4. Stop before the first batch that goes beyond the moment. Flush, close, and remove the file.
 //!
 //! Refused is what the log cannot tell: a sequence number that it does not have, as that of a bulk load; a table that
-//! the backup does not have, which was made later or whose columns changed; a segment that is missing or damaged; an
-//! end before the number that was asked for. Or, where that is allowed, the restore ends there and says why. Tables
-//! that were dropped later are there with all that was written to them; indexes, views and layouts are those of the
-//! backup.
+//! the backup does not have, which was made later or whose columns changed; a row that an index of the backup does not
+//! take; a segment that is missing or damaged; an end before the number that was asked for. Or, where that is allowed,
+//! the restore ends there and says why. Tables that were dropped later are there with all that was written to them;
+//! indexes, views and layouts are those of the backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -105,15 +105,17 @@ impl Backups {
     ///
     /// The log of bulk loads has only that they were, and of changes of tables nothing: a restore passes neither, and a
     /// backup made after them is what takes it on. Tables that were dropped since the backup are there, with what was
-    /// written to them; indexes, views and layouts are those of the backup.
+    /// written to them; indexes, views, layouts and [`crate::TableOptions::expiry`] are those of the backup.
     ///
-    /// What is restored begins a history of its own. It may archive its log to the same directory.
+    /// What is restored begins a history of its own. It may archive its log to the same directory. Of rows that have
+    /// expired since, what [`Backups::restore`] says is true.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such backup, or none at or before the moment; if a segment of the log is
     /// missing, or it ends before the sequence number. [`ErrorKind::Unsupported`] for a bulk load, or a table that was
     /// made or had its columns changed since the backup, before the moment. [`ErrorKind::Corruption`] for damage to the
-    /// log. Otherwise as [`Backups::restore`], and as [`crate::Database::open`] and writes to it. What was made before
+    /// log. [`ErrorKind::Duplicate`] and [`ErrorKind::InvalidArgument`] for a row that an index of the backup does not
+    /// take. Otherwise as [`Backups::restore`], and as [`crate::Database::open`] and writes to it. What was made before
     /// an error is removed again; what a crash leaves cannot be opened.
     ///
     /// ```
@@ -405,6 +407,8 @@ impl<'a> Replay<'a> {
         if first <= self.last {
             return Err(out_of_order(self.last + 1, first));
         }
+        // Who has a number that was noted for a load, or would have it next, shows that the load failed.
+        self.load = None;
         match Note::of_record(payload)? {
             Some(Note::Load { table }) => self.load = Some((first, table.to_owned())),
             Some(Note::Begin { milliseconds, .. } | Note::Moment { milliseconds }) => {
@@ -443,7 +447,10 @@ impl<'a> Replay<'a> {
             }
         }
         let last = match database.inner.commit_checked(body, count, Durability::Buffered) {
-            Err(error) if error.kind() == ErrorKind::Duplicate => return Ok(Err(error)),
+            // An index of the backup does not take it: there was none any more.
+            Err(error) if matches!(error.kind(), ErrorKind::Duplicate | ErrorKind::InvalidArgument) => {
+                return Ok(Err(error));
+            }
             committed => committed?,
         };
         self.last += u64::from(count);
@@ -572,5 +579,23 @@ mod tests {
         assert!(matches!(replay.take(&batch(4)), Ok(Taken::Batch(4, 1, [0]))));
         assert!(matches!(replay.take(&moment(5001)), Ok(Taken::Later)));
         assert!(replay.take(&batch(5)).is_err_and(|error| error.kind() == ErrorKind::Unsupported));
+    }
+
+    /// Its number was taken for one that the log lacks, though a later segment says that it comes next.
+    #[test]
+    fn a_bulk_load_that_failed_was_missed_at_the_end_of_the_log() {
+        let (disk, origin) = (MemoryDisk::new(), Origin { identity: 1, history: 2 });
+        let log = Log { disk: &disk, origin, archive: Path::new("/archive"), database: None };
+        let state = ManifestState { identity: 1, history: 2, last_sequence: 3, ..ManifestState::default() };
+        let request = RestoreOptions::default();
+        let mut replay = Replay::new(&log, &Description::new(7, state), &request);
+        let load = Note::Load { table: "t" }.encode(4);
+        assert!(matches!(replay.take(&load), Ok(Taken::Nothing)));
+        assert!(replay.missing_end().is_some_and(|error| error.kind() == ErrorKind::Unsupported));
+        let begin = |next| Note::Begin { identity: 1, history: 2, milliseconds: 9000 }.encode(next);
+        assert!(matches!(replay.take(&begin(4)), Ok(Taken::Nothing)));
+        assert!(replay.missing_end().is_none());
+        assert!(matches!(replay.take(&load), Ok(Taken::Nothing)));
+        assert!(replay.take(&begin(5)).is_err_and(|error| error.to_string().contains("bulk load into table t")));
     }
 }

@@ -3,8 +3,9 @@
 //! 1. A pass over a table is due when the database was opened, when what its rows expire by was changed, and
 //!    [`crate::Options::expiry_interval`] after the last one began, by the clock of the options.
 //! 2. The thread that makes them sleeps until the next is due. It is there from the first table on whose rows expire.
-//! 3. One that finds the disk full is begun anew after a while, like any job; any other failure latches. One whose
-//!    table is gone meanwhile is over.
+//! 3. One that finds the disk full is begun anew after a while, like any job; one that meets damage latches. Any other
+//!    failure is that of a read or a write, which a caller would be told, and try again: it is told, and the next pass
+//!    is made when it is due. One whose table is gone meanwhile is over.
 //!
 //! Passes write, and a write may wait for flushes and compactions: no thread makes them that those may need, and no
 //! writer that waits in [`Background::Manual`](crate::Background::Manual) does. So the thread ends before the others.
@@ -41,12 +42,14 @@ impl Inner {
             let (now, interval) = (self.options.clock.now(), self.options.expiry_interval);
             let due = {
                 let core = self.core.lock();
-                core.tables.values().find(|table| table.expiry.begin_if_due(now, interval)).cloned()
+                core.tables.expiring().find(|table| table.expiry.begin_if_due(now, interval)).cloned()
             };
             let Some(table) = due else { return Ok(false) };
             match self.expire(&table, now, manner) {
                 Err(error) if table.check_alive().is_ok() => {
-                    table.expiry.forget_pass();
+                    if error.kind() == ErrorKind::NoSpace {
+                        table.expiry.forget_pass();
+                    }
                     Err(error)
                 }
                 _ => Ok(true),
@@ -80,7 +83,7 @@ impl Inner {
 
     /// Whether rows of any table expire.
     pub(crate) fn has_expiry(&self) -> bool {
-        self.core.lock().tables.values().any(|table| table.expiry.present().is_some())
+        self.core.lock().tables.expiring().next().is_some()
     }
 
     /// Whether a pass is due, or being made. In this order: one that is begun counts as being made before it is due no
@@ -96,7 +99,7 @@ impl Inner {
     /// How long it is until a pass is due; `None` if no rows expire.
     fn expiry_due_in(&self) -> Option<Duration> {
         let (now, interval) = (self.options.clock.now(), self.options.expiry_interval);
-        self.core.lock().tables.values().filter_map(|table| table.expiry.due_in(now, interval)).min()
+        self.core.lock().tables.expiring().filter_map(|table| table.expiry.due_in(now, interval)).min()
     }
 
     /// What the thread that makes passes does, until it is to end.
@@ -113,7 +116,9 @@ impl Inner {
                     self.signals.pause(Instant::now() + FULL_DISK_PAUSE, || self.passes.are_ending());
                 }
                 // The database takes no more writes.
-                Err(_) => return,
+                Err(_) if self.check_writable().is_err() => return,
+                // It was told.
+                Err(_) => {}
             }
         }
     }

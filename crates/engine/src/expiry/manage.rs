@@ -16,7 +16,8 @@ impl Database {
     /// Expired rows are deleted by the background, in transactions that write them as [`Transaction::delete`] does: at
     /// one sequence number each, in the table, its indexes and its views; snapshots and iterators from before have
     /// them. A row is deleted only in the state in which it had expired: an update that comes before keeps it if it
-    /// has a later time then. After the delete it is gone, so that a patch of it changes nothing.
+    /// has a later time then. After the delete it is gone, so that a patch of it changes nothing. A row that a
+    /// transaction has locked ([`Transaction::lock`]) is left to the next pass.
     ///
     /// A row that has expired is there until it is deleted. That is with the next pass over the table: at the latest
     /// [`crate::Options::expiry_interval`] later, or, where that is more, ten times what a pass takes; and as long
@@ -61,14 +62,16 @@ impl Database {
     /// the table maps values. See [`Database`] for the others.
     ///
     /// [`Transaction::delete`]: crate::Transaction::delete
+    /// [`Transaction::lock`]: crate::Transaction::lock
     pub fn set_expiry(&self, table: &Table, expiry: Option<Expiry>) -> Result<()> {
         self.inner.change_expiry(table, expiry)?;
         self.threads.start_expiry()
     }
 
     /// Deletes the rows of a table that have expired by now, as the background would do later, and returns how many
-    /// they were. Rows that others write meanwhile may be left to the next pass. It returns when they are deleted, not
-    /// when that is durable ([`Database::sync`]).
+    /// they were. Rows that others write meanwhile may be left to the next pass, and rows that are locked are, by a
+    /// transaction of the caller's, too. It returns when they are deleted, not when that is durable
+    /// ([`Database::sync`]).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if rows of the table do not expire. See [`Database`] for the others; what was

@@ -92,6 +92,11 @@ impl LockTable {
         self.waits.lock().wake_all();
     }
 
+    /// Whether a transaction holds the lock.
+    pub(crate) fn is_held(&self, name: &LockName) -> bool {
+        self.shard(name).lock().contains_key(name)
+    }
+
     /// The number of transactions that wait.
     #[cfg(test)]
     pub(crate) fn waiting_count(&self) -> usize {

@@ -2,8 +2,8 @@
 //!
 //! 1. A lock is on the key of a row, whether there is a row or not. It is held until the transaction ends or rolls back
 //!    to a savepoint before it. Only transactions that ask for locks meet them: plain writes, and transactions without
-//!    locks, neither wait nor fail for them. So a lock is a promise of those who take it, and the commit's validation
-//!    is as if there were none.
+//!    locks, neither wait nor fail for them. Passes over expired rows leave locked ones alone. So a lock is a promise
+//!    of those who take it, and the commit's validation is as if there were none.
 //! 2. Who waited for a lock wants the row as its last holder left it. If the row has an entry that is newer than the
 //!    transaction's snapshot, the snapshot moves to the present state.
 //! 3. It may move only if nothing that the transaction has read or written changed in between: it might as well have

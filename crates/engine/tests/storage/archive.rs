@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
-    ArchiveOptions, Backups, Database, Durability, ErrorKind, Options, RestoreOptions, RestorePoint, RestoreSummary,
-    Result, Table, WriteBatch,
+    ArchiveOptions, Background, Backups, Database, Durability, ErrorKind, Expiry, IndexOptions, ManualClock, Options,
+    RestoreOptions, RestorePoint, RestoreSummary, Result, Table, TableOptions, WriteBatch,
 };
 use mycelium_vfs::{CrashDraw, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 use rand::rngs::SmallRng;
@@ -204,6 +205,74 @@ fn a_table_that_was_dropped_after_the_backup_is_there() {
     let rows = scan(&table);
     database.drop_table("t").unwrap();
     fill(&other, 0, 10, "v");
+    database.flush().unwrap();
+    assert_eq!(restored(&disk, &until(&disk, RestorePoint::End)).unwrap().1, rows);
+}
+
+fn create_typed(database: &Database, columns: &str, options: TableOptions) -> Table {
+    let schema = Schema::parse(&format!("id int64 not null, {columns}, primary key (id)")).unwrap();
+    database.create_typed_table("t", schema, options).unwrap()
+}
+
+/// The database was opened like any other to write the log to it: rows that had expired since were deleted, and the
+/// numbers of what the log has given to their deletes.
+#[test]
+fn rows_expired_while_the_log_was_restored() {
+    const ROWS: i64 = 1_000;
+    let disk = MemoryDisk::new();
+    let at = |seconds| Arc::new(ManualClock::at(Duration::from_secs(seconds)));
+    let database = Database::open("/db", Options { clock: at(0), ..archived(&disk) }).unwrap();
+    let expiry = Some(Expiry::new("at", Duration::from_secs(100)));
+    let table = create_typed(&database, "at timestamp(s)", TableOptions { expiry, ..small_table() });
+    for id in 0..ROWS {
+        table.insert_row(&[DatumRef::Int64(id), DatumRef::Timestamp(10)], Durability::Os).unwrap();
+        if id == ROWS / 4 {
+            database.backup(BACKUPS).unwrap();
+        }
+    }
+    database.flush().unwrap();
+    let mut request = until(&disk, RestorePoint::End);
+    request.database.background = Background::Threads(2);
+    request.database.clock = at(1_000);
+    let (summary, rows) = restored(&disk, &request).unwrap();
+    assert_eq!(summary.sequence, database.last_sequence());
+    assert_eq!(rows, scan(&table));
+}
+
+/// No restore passed it, and none could end before it.
+#[test]
+fn a_row_that_an_index_of_the_backup_cannot_hold_was_no_end_of_a_restore() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", archived(&disk)).unwrap();
+    let table = create_typed(&database, "name utf8", small_table());
+    let by_name = IndexOptions { name: "by_name".into(), on: vec!["name".into()], ..IndexOptions::default() };
+    database.create_index(&table, &by_name).unwrap();
+    let insert = |id, name: &str| {
+        table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8(name)], Durability::Os).unwrap();
+    };
+    insert(1, "short");
+    database.backup(BACKUPS).unwrap();
+    insert(2, "shorter");
+    let (before, rows) = (database.last_sequence(), scan(&table));
+    database.drop_index(&table, "by_name").unwrap();
+    insert(3, &"x".repeat(70_000));
+    database.flush().unwrap();
+    let error = restored(&disk, &until(&disk, RestorePoint::End)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let farthest = RestoreOptions { as_far_as_possible: true, ..until(&disk, RestorePoint::End) };
+    let (summary, found) = restored(&disk, &farthest).unwrap();
+    assert_eq!((summary.sequence, &found, summary.ended_by.is_some()), (before, &rows, true));
+}
+
+/// It stayed in the directory, and a restore did not have it.
+#[test]
+fn the_log_of_a_dropped_table_was_not_archived() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 0, 10, "v");
+    let rows = scan(&table);
+    database.drop_table("t").unwrap();
     database.flush().unwrap();
     assert_eq!(restored(&disk, &until(&disk, RestorePoint::End)).unwrap().1, rows);
 }
@@ -406,6 +475,31 @@ fn a_crash_at_any_operation_leaves_no_gap_in_the_archive() {
             }
         }
     }
+}
+
+/// A segment that is archived was synced when it was begun, and the one before it was not: what a power loss took of
+/// that passed for acknowledged data that were lost, and nothing was opened.
+#[test]
+fn a_power_loss_after_a_segment_was_begun_kept_the_database_from_opening() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    let segments = || disk.list(Path::new("/db")).unwrap().iter().filter(|name| name.ends_with(".wal")).count();
+    let mut rows = 0;
+    while segments() < 2 {
+        assert!(rows < 1_000, "no segment is begun");
+        table.put(&key(rows), &[7; 1_000], Durability::Os).unwrap();
+        rows += 1;
+    }
+    for n in rows..rows + 5 {
+        table.put(&key(n), b"in the next one", Durability::Os).unwrap();
+    }
+    for seed in 0..60 {
+        let image = disk.crash_image(&CrashDraw::from_seed(seed));
+        let opened = Database::open("/db", archived(&image)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let found = scan(&opened.table("t").unwrap());
+        assert!(found.keys().cloned().eq((0..found.len() as u32).map(key)), "seed {seed}");
+    }
+    drop(database);
 }
 
 #[test]

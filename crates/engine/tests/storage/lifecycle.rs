@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mycelium_base::coding::{put_bytes, put_varint};
-use mycelium_base::{MAX_SEQUENCE_NUMBER, Operation};
+use mycelium_base::{FileKind, MAX_SEQUENCE_NUMBER, Operation};
 use mycelium_engine::{
     Compression, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadOptions, TableOptions,
     WriteBatch,
@@ -223,6 +223,34 @@ fn sequence_numbers_of_a_dropped_table_are_not_given_out_again() {
             database.close().unwrap();
         }
     }
+}
+
+/// Nothing was in memory, so that no generation was full, and none was there to be flushed.
+#[test]
+fn the_log_of_tables_that_come_and_go_grew_for_ever() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let log_bytes = || {
+        let names = disk.list(Path::new("/db")).unwrap();
+        let logs = names.iter().filter(|name| matches!(FileKind::parse(name), Some((FileKind::Wal, _))));
+        logs.map(|name| disk.file_len(&Path::new("/db").join(name)).unwrap()).sum::<u64>()
+    };
+    let empty = log_bytes();
+    for round in 0..40_u8 {
+        let table = database.create_table("staging", small_table()).unwrap();
+        for n in 0..20_u8 {
+            table.put(&[n], &[round; 1000], Durability::Os).unwrap();
+        }
+        drop(table);
+        database.drop_table("staging").unwrap();
+        let bytes = log_bytes();
+        assert!(bytes < 4 * small_options(&disk).memory_budget as u64, "{bytes} bytes in round {round}");
+    }
+    let last = database.last_sequence();
+    database.flush().unwrap();
+    assert_eq!(log_bytes(), empty);
+    drop(database);
+    assert_eq!(Database::open("/db", small_options(&disk)).unwrap().last_sequence(), last);
 }
 
 /// Each fragment had the numbers of all range deletes over it: 20,000 took 1.6 GB, and a database that had gone down

@@ -8,8 +8,9 @@ use std::time::Duration;
 use mycelium_base::FileKind;
 use mycelium_encoding::{Datum, DatumRef, Schema, TimeUnit};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, Expiry, Index, IndexOptions, Layout, ManualClock, Options,
-    ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableOptions, View, ViewOptions,
+    ArchiveOptions, Background, Database, Durability, ErrorKind, Expiry, Index, IndexOptions, IsolationLevel, Layout,
+    ManualClock, Options, ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableOptions, View,
+    ViewOptions,
 };
 use mycelium_vfs::{CrashDraw, CrashMode, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 use rand::rngs::SmallRng;
@@ -455,6 +456,73 @@ fn a_pass_that_finds_the_disk_full_is_begun_anew() {
     assert!(database.step().unwrap(), "the clock has not moved, and the pass is still due");
     assert!(ids(&table).is_empty());
     assert!(!database.step().unwrap());
+}
+
+/// A write that the archive's bound refuses was taken for a failed job: the database stayed read-only, also when the
+/// archive took the log again.
+#[test]
+fn a_pass_whose_write_was_refused_made_the_database_read_only() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let clock = Arc::new(ManualClock::at(seconds(1_000)));
+    let archive = Some(ArchiveOptions { most_waiting_bytes: 100 << 10, ..ArchiveOptions::new("/archive") });
+    let options = Options { disk: Arc::new(disk.clone()), archive, ..options(&memory, &clock) };
+    let database = Database::open("/db", options).unwrap();
+    let table_options = TableOptions { expiry: Some(expiry()), ..small_table() };
+    let table = database.create_typed_table("t", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let is_there = |id| table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap().is_some();
+    put_at(&table, 1, 850);
+    disk.schedule(Fault::new(OperationKind::HardLink, Effect::Io).sticky());
+    let city = "x".repeat(1_000);
+    let insert = |id| {
+        let cells = [DatumRef::Int64(id), DatumRef::Utf8(&city), DatumRef::Timestamp(9_000), DatumRef::Int32(0)];
+        table.insert_row(&cells, Durability::Os)
+    };
+    let refused = (2..2_000).find_map(|id| insert(id).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Io);
+    assert_eq!(database.wait_idle().unwrap_err().kind(), ErrorKind::Io, "that of the pass");
+    assert!(database.failure().is_none());
+    disk.heal();
+    insert(3_000).unwrap();
+    assert!(is_there(1));
+    clock.set(seconds(1_300));
+    database.wait_idle().unwrap();
+    assert!(!is_there(1) && is_there(3_000));
+}
+
+/// Whoever had read it for update lost it, or met a conflict, though all who change it took turns.
+#[test]
+fn rows_that_are_locked_were_deleted_by_passes() {
+    let (_disk, _clock, database, table) = open_with(Some(expiry()), 1_000);
+    (1..=3).for_each(|id| put_at(&table, id, 850));
+    let mut renewal = database.begin(IsolationLevel::Snapshot);
+    assert!(renewal.get_row_for_update(&table, &[DatumRef::Int64(2)], None).unwrap().is_some());
+    assert_eq!(database.expire_rows(&table).unwrap(), 2);
+    assert_eq!(ids(&table), [2]);
+    let later = ("at", DatumRef::Timestamp(950));
+    renewal.patch_row(&table, &[DatumRef::Int64(2)], &[later]).unwrap();
+    renewal.commit(Durability::Os).unwrap();
+    assert_eq!(database.expire_rows(&table).unwrap(), 0);
+    assert_eq!(ids(&table), [2]);
+}
+
+#[test]
+fn locked_rows_were_deleted_with_the_range_that_they_lie_in() {
+    let (_disk, _clock, database, _table) = open_with(None, 1_000);
+    let schema = Schema::parse("id int64 not null, at timestamp(s) not null, primary key (at, id)").unwrap();
+    let options = TableOptions { expiry: Some(expiry()), ..small_table() };
+    let table = database.create_typed_table("by_time", schema, options).unwrap();
+    for id in 1..=5 {
+        table.insert_row(&[DatumRef::Int64(id), DatumRef::Timestamp(800 + id)], Durability::Os).unwrap();
+    }
+    let mut holder = database.begin(IsolationLevel::Serializable);
+    holder.lock_row(&table, &[DatumRef::Timestamp(803), DatumRef::Int64(3)]).unwrap();
+    assert_eq!(database.expire_rows(&table).unwrap(), 4);
+    let count = || table.scan_batches(ScanOptions::default()).unwrap().map(|b| b.unwrap().num_rows()).sum::<usize>();
+    assert_eq!(count(), 1);
+    holder.rollback();
+    assert_eq!(database.expire_rows(&table).unwrap(), 1);
+    assert_eq!(count(), 0);
 }
 
 #[test]

@@ -147,6 +147,7 @@ impl Inner {
         drop(failure);
         self.wake_background();
         if is_first {
+            self.locks.wake_all();
             self.emit(|| Event::ReadOnly { message: error.to_string() });
         }
     }

@@ -12,8 +12,8 @@
 //!    builds, which is at one job by then at most. The flushes do not wait for it: it is interrupted for them.
 //! 5. A shortage, of space on the disk or of files that may be open, is no reason to give up: the job is dropped, its
 //!    outputs are removed, and it is tried again later; a flush at once, if files that nobody needs could be removed.
-//!    Meanwhile writers that need it get the error. Any other failure latches the database read-only, and so does a panic: what the job held stays taken, and who waits
-//!    for it would wait for ever.
+//!    Meanwhile writers that need it get the error. Any other failure latches the database read-only, and so does a
+//!    panic: what the job held stays taken, and who waits for it would wait for ever.
 //!
 //! Expired rows are deleted beside these jobs, in a thread of its own (expiry/due.rs): who deletes them writes, and may
 //! wait for the others as any writer does.
@@ -103,9 +103,9 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(200);
 /// failed index needs: they wake nobody when they let go.
 const HELD_PAUSE: Duration = Duration::from_secs(1);
 
-/// What background work last met for want of space, or of files that may be open. Flushes have their own: a compaction that does not fit keeps none
-/// of them. So has what the thread for flushes does meanwhile: that it has nothing to do says nothing of the others. So
-/// have passes over expired rows, which nobody waits for who writes.
+/// The shortage of space, or of files that may be open, that background work last met. Flushes have their own: a
+/// compaction that does not fit keeps none of them. So has what the thread for flushes does meanwhile: that it has
+/// nothing to do says nothing of the others. So have passes over expired rows, which nobody waits for who writes.
 #[derive(Default)]
 pub(crate) struct Shortages {
     of_flushes: Shortage,
@@ -114,7 +114,7 @@ pub(crate) struct Shortages {
     of_expiry: Shortage,
 }
 
-/// An error for want of something, until the work that met it succeeds or has nothing to do.
+/// The error of a shortage, until the work that met it succeeds or has nothing to do.
 #[derive(Default)]
 struct Shortage(Mutex<Option<Error>>);
 

@@ -19,11 +19,10 @@
 //! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without
 //! the files that are in the tree as well, and only what is read. When a compaction of a table with a buffer is
 //! installed, and with every eighth flush, segments of all tables leave that no read has asked during the last eight
-//! flushes (tree/file.rs), nor any that overlaps them in their part; one read keeps them all for as many flushes. If the
-//! rest is still more than the
-//! budget, what was asked least lately leaves first, whichever table has it; so it does when a database is opened, for
-//! the budget may have been a larger one. No segment's leaving changes an answer: its interval is read from the tree
-//! from then on.
+//! flushes (tree/file.rs), nor any that overlaps them in their part; one read keeps them all for as many flushes. If
+//! the rest is still more than the budget, what was asked least lately leaves first, whichever table has it; so it does
+//! when a database is opened, for the budget may have been a larger one. No segment's leaving changes an answer: its
+//! interval is read from the tree from then on.
 //!
 //! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups,
 //! each of which drains by itself.

@@ -236,8 +236,8 @@ impl Inner {
         self.lock.lock().clone()
     }
 
-    /// Persists the names in the directory (see [`crate::directory_syncs`]); a failure latches, unless it was for want of
-    /// a descriptor.
+    /// Persists the names in the directory (see [`crate::directory_syncs`]); a failure latches, unless it was for want
+    /// of a descriptor.
     pub(crate) fn sync_directory(&self) -> Result<()> {
         self.check_unlatched()?;
         self.disk.sync_directory(&self.directory).inspect_err(|error| {
@@ -688,8 +688,8 @@ impl Database {
     /// [`crate::Background::Manual`] it runs the jobs itself.
     ///
     /// # Errors
-    /// See [`Database`]. On a full disk, or for want of descriptors, rows stay in memory and in the log, and the flush is
-    /// tried again.
+    /// See [`Database`]. On a full disk, or for want of descriptors, rows stay in memory and in the log, and the flush
+    /// is tried again.
     pub fn flush(&self) -> Result<()> {
         self.inner.flush_all()
     }

@@ -8,9 +8,9 @@
 //!    process removes (tables.rs).
 //! 3. Replay what came to the log since, as recovery would: a record that is not whole is a torn tail, and whole the
 //!    next time (log.rs). Memtables whose segment the manifest does not need any more are let go.
-//! 4. Publish: every table of which anything is new gets a state with the new tree and memtables and the sequence number
-//!    that reads of it see, and the states of all together make the state of the database (state.rs), which snapshots
-//!    hold.
+//! 4. Publish: every table of which anything is new gets a state with the new tree and memtables and the sequence
+//!    number that reads of it see, and the states of all together make the state of the database (state.rs), which
+//!    snapshots hold.
 //!
 //! Nothing is seen of a try that fails. As the other process goes on meanwhile, a file that the manifest named a moment
 //! ago may be gone, or the log have what follows a bulk load, or the making or dropping of a table, that the manifest

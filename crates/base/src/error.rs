@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Io,
     /// The disk is full. Reads go on; writes resume when space is freed.
     NoSpace,
+    /// The process, or the system, has as many files open as it may; try again once some are closed.
+    TooManyOpenFiles,
     /// A transaction met a newer write, or the opening of a database to read only a process that changes it; run it
     /// again.
     Conflict,
@@ -43,6 +45,18 @@ pub enum ErrorKind {
     /// The database was closed.
     Closed,
 }
+
+impl ErrorKind {
+    /// Whether the system ran out of something that it may have again, space on the disk or files that may be open: what
+    /// failed may succeed later.
+    pub fn is_shortage(self) -> bool {
+        matches!(self, Self::NoSpace | Self::TooManyOpenFiles)
+    }
+}
+
+/// `EMFILE` and `ENFILE`, the same on every Unix: the process, and the system, has too many files open. The standard
+/// library has no kind for them.
+const TOO_MANY_OPEN_FILES: [i32; 2] = [24, 23];
 
 /// An error with its context. Cheap to move (one pointer).
 pub struct Error(Box<Inner>);
@@ -84,13 +98,16 @@ impl Error {
         Self::new(ErrorKind::Corruption, message)
     }
 
-    /// An I/O error on a path: [`ErrorKind::NoSpace`] for a full disk, [`ErrorKind::NotFound`] for a missing file, else
-    /// [`ErrorKind::Io`].
+    /// An I/O error on a path: [`ErrorKind::NoSpace`] for a full disk, [`ErrorKind::TooManyOpenFiles`] for want of
+    /// descriptors, [`ErrorKind::NotFound`] for a missing file, else [`ErrorKind::Io`].
     #[cold]
     pub fn io(doing: &str, path: &Path, source: std::io::Error) -> Self {
         let kind = match source.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ if source.raw_os_error().is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code)) => {
+                ErrorKind::TooManyOpenFiles
+            }
             _ => ErrorKind::Io,
         };
         let mut error = Self::new(kind, format!("cannot {doing}"));
@@ -195,5 +212,22 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_ran_out_of_is_told_apart_from_failures() {
+        let kind = |source| Error::io("create file", Path::new("file"), source).kind();
+        for code in TOO_MANY_OPEN_FILES {
+            assert_eq!(kind(std::io::Error::from_raw_os_error(code)), ErrorKind::TooManyOpenFiles);
+        }
+        assert_eq!(kind(std::io::ErrorKind::StorageFull.into()), ErrorKind::NoSpace);
+        assert_eq!(kind(std::io::ErrorKind::PermissionDenied.into()), ErrorKind::Io);
+        assert!(ErrorKind::NoSpace.is_shortage() && ErrorKind::TooManyOpenFiles.is_shortage());
+        assert!(!ErrorKind::Io.is_shortage());
     }
 }

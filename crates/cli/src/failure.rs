@@ -141,6 +141,9 @@ impl From<Error> for Failure {
             }
             ErrorKind::Locked => (FailureKind::Busy, Some("another process has the database open")),
             ErrorKind::NoSpace => (FailureKind::Disk, Some("free some space; reads still work")),
+            ErrorKind::TooManyOpenFiles => {
+                (FailureKind::Disk, Some("raise the limit of open files (`ulimit -n`), or close some"))
+            }
             _ => (FailureKind::Disk, None),
         };
         let failure = Self::new(kind, error.to_string());

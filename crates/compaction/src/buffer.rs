@@ -29,6 +29,8 @@
 //!
 //! No byte is written for any of it. [`trim`] takes segments out, which changes no answer.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -262,45 +264,106 @@ fn move_marker(segments: &mut Segments, part: Option<&Arc<Run>>, gone: &HashSet<
 /// change.
 ///
 /// Where a segment goes, those that overlap it in its part stand for less, or for nothing. So an idle one goes only
-/// where all of these are idle, and for the budget the ones first whose `worth`, the highest among these, is the
-/// lowest, of these the oldest.
+/// where all of these are idle, and for the budget the ones first whose `worth`, the highest among these as they are
+/// before any goes, is the lowest, of these the oldest.
+///
+/// Asks for the worth of each segment once. O(segments) where all stay; O(segments² of a part) where some are idle, or
+/// where the budget is exceeded, and O(segments of its version) for each that leaves.
 pub fn trim(
     versions: &[&Version],
     budget: u64,
     is_idle: impl Fn(FileNumber) -> bool,
     worth: impl Fn(FileNumber) -> u64,
 ) -> Vec<Vec<Round>> {
-    let mut trimmed: Vec<Version> = versions.iter().copied().cloned().collect();
-    let need = |file: FileNumber| u64::from(!is_idle(file));
-    for version in &mut trimmed {
-        let needed = shared_worth(version, need).into_iter();
-        let unneeded: Vec<FileNumber> = needed.filter(|(_, need)| *need == 0).map(|(file, _)| file).collect();
-        unneeded.into_iter().for_each(|file| drop_segment(&mut version.rounds, file));
+    let mut all: Vec<Trimming<'_>> = versions.iter().copied().map(Trimming::new).collect();
+    all.iter_mut().for_each(|trimming| trimming.drop_idle(&is_idle));
+    let mut bytes: u64 = all.iter().map(|trimming| trimming.bytes).sum();
+    if bytes > budget {
+        all.iter_mut().for_each(|trimming| trimming.line_up(&worth));
     }
-    while trimmed.iter().flat_map(Version::buffered_files).map(|file| file.size).sum::<u64>() > budget {
-        let least = trimmed.iter_mut().filter_map(|version| Some((least_worth(version, &worth)?, version)));
-        let Some(((_, file), version)) = least.min_by_key(|(least, _)| *least) else { break };
-        drop_segment(&mut version.rounds, file);
+    while bytes > budget {
+        let first = all.iter_mut().filter_map(|trimming| Some((*trimming.leaving.last()?, trimming)));
+        let Some((_, first)) = first.min_by_key(|(least, _)| *least) else { break };
+        bytes = bytes.saturating_sub(first.drop_next());
     }
-    let changed = |(after, before): (Version, &&Version)| -> Vec<Round> {
-        let rounds = after.rounds.into_iter().zip(&before.rounds).filter(|(after, before)| after != *before);
-        rounds.map(|(round, _)| round).collect()
-    };
-    trimmed.into_iter().zip(versions).map(changed).collect()
+    all.into_iter().map(Trimming::changed).collect()
 }
 
-/// The worth and the number of the file in the buffer alone that leaves first; of several of one worth the oldest.
-fn least_worth(version: &Version, worth: impl Fn(FileNumber) -> u64) -> Option<(u64, FileNumber)> {
-    // Deeper levels and deletion parts come last.
-    let least = shared_worth(version, worth).into_iter().rev().min_by_key(|(_, worth)| *worth);
-    least.map(|(file, worth)| (worth, file))
+/// What is left of the rounds of a version.
+struct Trimming<'v> {
+    before: &'v [Round],
+    /// The same while nothing has left.
+    after: Cow<'v, [Round]>,
+    /// The files that are in the buffer alone, as [`Version::buffered_files`] has them.
+    alone: Vec<&'v Arc<FileMeta>>,
+    /// The bytes of those of them that are left.
+    bytes: u64,
+    /// Those that may have to leave, with their worth: the last one first.
+    leaving: Vec<(u64, FileNumber)>,
 }
 
-/// The files that are in the buffer alone, each with the highest worth of all segments that overlap it in a part. Parts
-/// from the youngest on. O(segments² of a part).
-fn shared_worth(version: &Version, worth: impl Fn(FileNumber) -> u64) -> Vec<(FileNumber, u64)> {
-    let parts: Vec<Vec<(&Segment, u64)>> = version
-        .rounds
+impl<'v> Trimming<'v> {
+    fn new(version: &'v Version) -> Self {
+        let before = version.rounds.as_slice();
+        let alone: Vec<&Arc<FileMeta>> = version.buffered_files().collect();
+        let bytes = alone.iter().map(|file| file.size).sum();
+        Self { before, after: Cow::Borrowed(before), alone, bytes, leaving: Vec::new() }
+    }
+
+    /// Takes out what nobody needs.
+    fn drop_idle(&mut self, is_idle: impl Fn(FileNumber) -> bool) {
+        // Most often there is none, and what the segments overlap need not be looked for.
+        if !self.alone.iter().any(|file| is_idle(file.number)) {
+            return;
+        }
+        let needed = shared_worth(self.before, &self.alone, |file| u64::from(!is_idle(file)));
+        needed.into_iter().filter(|(need, _)| *need == 0).for_each(|(_, file)| self.drop_file(file));
+    }
+
+    /// Puts what is left into the order in which it has to leave.
+    fn line_up(&mut self, worth: impl Fn(FileNumber) -> u64) {
+        self.leaving = shared_worth(&self.after, &self.alone, worth);
+        // Deeper levels and deletion parts come last: of several of one worth they are the oldest.
+        self.leaving.sort_by_key(|(worth, _)| Reverse(*worth));
+    }
+
+    /// Takes out the next in that order, and what stands for nothing then; how many bytes that makes free.
+    fn drop_next(&mut self) -> u64 {
+        let before = self.bytes;
+        if let Some((_, file)) = self.leaving.pop() {
+            self.drop_file(file);
+        }
+        before - self.bytes
+    }
+
+    fn drop_file(&mut self, number: FileNumber) {
+        if !self.after.iter().flat_map(Round::files).any(|file| file.number == number) {
+            return;
+        }
+        let rounds = self.after.to_mut().iter_mut();
+        for segments in rounds.flat_map(|round| [&mut round.appending, &mut round.deletion]).flatten() {
+            segments.drop_file(number);
+        }
+        let left: HashSet<FileNumber> = self.after.iter().flat_map(Round::files).map(|file| file.number).collect();
+        self.alone.retain(|file| left.contains(&file.number));
+        self.bytes = self.alone.iter().map(|file| file.size).sum();
+    }
+
+    fn changed(self) -> Vec<Round> {
+        let Cow::Owned(rounds) = self.after else { return Vec::new() };
+        let changed = rounds.into_iter().zip(self.before).filter(|(after, before)| after != *before);
+        changed.map(|(round, _)| round).collect()
+    }
+}
+
+/// These files, which are in the buffer alone, each after the highest worth of all segments that overlap it in a part.
+/// O(segments² of a part).
+fn shared_worth(
+    rounds: &[Round],
+    alone: &[&Arc<FileMeta>],
+    worth: impl Fn(FileNumber) -> u64,
+) -> Vec<(u64, FileNumber)> {
+    let parts: Vec<Vec<(&Segment, u64)>> = rounds
         .iter()
         .flat_map(Round::parts)
         .map(|part| part.files.iter().map(|segment| (segment, worth(segment.file.number))).collect())
@@ -314,11 +377,5 @@ fn shared_worth(version: &Version, worth: impl Fn(FileNumber) -> u64) -> Vec<(Fi
         };
         parts.iter().filter_map(in_part).max().unwrap_or_default()
     };
-    version.buffered_files().map(|file| (file.number, shared(file))).collect()
-}
-
-fn drop_segment(rounds: &mut [Round], number: FileNumber) {
-    for segments in rounds.iter_mut().flat_map(|round| [&mut round.appending, &mut round.deletion]).flatten() {
-        segments.drop_file(number);
-    }
+    alone.iter().map(|file| (shared(file), file.number)).collect()
 }

@@ -89,7 +89,9 @@ pub enum Buffering {
     #[default]
     Off,
     /// Files of rows: flushed ones, and those of deeper levels as far as these are kept in rows. What lies in columns
-    /// is read from the tree, where a point read finds it no less together.
+    /// is read from the tree, where a point read finds it no less together. Where a round lasts so long that the
+    /// segments of a part form too many tables, the part's own files take their place, in whatever format they are:
+    /// without them nothing that comes in the rest of the round could be read from the buffer.
     Rows,
     /// All files that leave a level for a two-phase one, as in the paper.
     Full,

@@ -544,6 +544,23 @@ fn what_is_least_worth_leaves_first_whichever_table_has_it() {
     assert_eq!(left(0, &[], |_| 1), [0; 0]);
 }
 
+/// With every segment that left, all that were left were compared with each other anew.
+#[test]
+fn the_worth_of_a_segment_was_asked_for_again_for_each_that_left() {
+    let segments: String = (100..300).rev().map(|n| format!(" {n}:[{n}-{n}]#{n} 1MB")).collect();
+    let text = format!("L1: 9:[1-9]#1-9 3MB\nround L1: 0\nappending:{segments}\n");
+    let version = Version::parse(&text).unwrap();
+    let asked = std::cell::Cell::new(0);
+    let worth = |file: u64| {
+        asked.set(asked.get() + 1);
+        file
+    };
+    let trimmed = trim(&[&version], 50_000_000, |_| false, worth).remove(0);
+    let left: Vec<u64> = trimmed[0].files().map(|file| file.number).collect();
+    assert!(left.iter().copied().eq((250..300).rev()), "{left:?}");
+    assert_eq!(asked.get(), 200);
+}
+
 /// Hundreds of files beside each other were all merged by one job, with a cursor and a read-ahead window for each.
 #[test]
 fn a_bulk_load_goes_down_part_by_part() {

@@ -10,10 +10,10 @@
 //! 4. An index that could be built does not wait for ever. Each flush and each compaction that is taken before it, by
 //!    any thread, counts; after [`MOST_AHEAD_OF_BUILDING`] of them its building is the next job of the thread that
 //!    builds, which is at one job by then at most. The flushes do not wait for it: it is interrupted for them.
-//! 5. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later; a
-//!    flush at once, if files that nobody needs could be removed. Meanwhile writers that need it get the error. Any
-//!    other failure latches the database read-only, and so does a panic: what the job held stays taken, and who waits
-//!    for it would wait for ever.
+//! 5. A shortage, of space on the disk or of files that may be open, is no reason to give up: the job is dropped, its
+//!    outputs are removed, and it is tried again later; a flush at once, if files that nobody needs could be removed.
+//!    Meanwhile writers that need it get the error. Any other failure latches the database read-only, and so does a
+//!    panic: what the job held stays taken, and who waits for it would wait for ever.
 //!
 //! Expired rows are deleted beside these jobs, in a thread of its own (expiry/due.rs): who deletes them writes, and may
 //! wait for the others as any writer does.
@@ -96,33 +96,33 @@ impl Scope {
 /// So many flushes and compactions are taken before an index that could be built, at most.
 pub(crate) const MOST_AHEAD_OF_BUILDING: usize = 8;
 
-/// How long a thread waits before it tries a job again that found the disk full.
-const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
+/// How long a thread waits before it tries a job again that met a shortage.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a thread waits while readers hold files that are to be removed, or writers the lock that the dropping of a
 /// failed index needs: they wake nobody when they let go.
 const HELD_PAUSE: Duration = Duration::from_secs(1);
 
-/// What background work last met for want of space. Flushes have their own: a compaction that does not fit keeps none
-/// of them. So has what the thread for flushes does meanwhile: that it has nothing to do says nothing of the others. So
-/// have passes over expired rows, which nobody waits for who writes.
+/// The shortage of space, or of files that may be open, that background work last met. Flushes have their own: a
+/// compaction that does not fit keeps none of them. So has what the thread for flushes does meanwhile: that it has
+/// nothing to do says nothing of the others. So have passes over expired rows, which nobody waits for who writes.
 #[derive(Default)]
-pub(crate) struct FullDisk {
-    of_flushes: FullDiskError,
-    of_meanwhile: FullDiskError,
-    of_others: FullDiskError,
-    of_expiry: FullDiskError,
+pub(crate) struct Shortages {
+    of_flushes: Shortage,
+    of_meanwhile: Shortage,
+    of_others: Shortage,
+    of_expiry: Shortage,
 }
 
-/// An error for want of space, until the work that met it succeeds or has nothing to do.
+/// The error of a shortage, until the work that met it succeeds or has nothing to do.
 #[derive(Default)]
-struct FullDiskError(Mutex<Option<Error>>);
+struct Shortage(Mutex<Option<Error>>);
 
-impl FullDiskError {
+impl Shortage {
     fn noting(&self, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
         let outcome = work();
         match &outcome {
-            Err(error) if error.kind() == ErrorKind::NoSpace => *self.0.lock() = Some(error.duplicate()),
+            Err(error) if error.kind().is_shortage() => *self.0.lock() = Some(error.duplicate()),
             Err(_) => {}
             Ok(_) => *self.0.lock() = None,
         }
@@ -204,12 +204,12 @@ impl Inner {
     /// Runs a pass over expired rows, as a job is run. Its reads and writes are like those of callers, who are told
     /// that they failed: damage alone latches, and what the write itself could not undo.
     pub(crate) fn report_expiry(&self, pass: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        self.caught(|| self.reported_as(Error::is_corruption, || self.full_disk.of_expiry.noting(pass)))
+        self.caught(|| self.reported_as(Error::is_corruption, || self.shortages.of_expiry.noting(pass)))
     }
 
     /// Runs a job, and tells everybody what became of it.
     fn reported(&self, job: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        self.reported_as(|error| error.kind() != ErrorKind::NoSpace, job)
+        self.reported_as(|error| !error.kind().is_shortage(), job)
     }
 
     /// As [`Inner::reported`]; `latches` says which errors make the database read-only.
@@ -241,7 +241,7 @@ impl Inner {
     }
 
     fn try_job(&self, role: Role) -> Result<bool> {
-        let FullDisk { of_meanwhile, of_others, .. } = &self.full_disk;
+        let Shortages { of_meanwhile, of_others, .. } = &self.shortages;
         match role {
             Role::Everything => {
                 self.flush_or(of_others, || Ok(self.change_or_compact(Interruption::ByFlushes)? || self.build_one()?))
@@ -253,17 +253,17 @@ impl Inner {
         }
     }
 
-    /// What is urgent, or else another job, whose want of space is noted there. An index that has waited for its turn
+    /// What is urgent, or else another job, whose shortage is noted there. An index that has waited for its turn
     /// comes before both: its building is interrupted for what is urgent.
-    fn flush_or(&self, full_disk: &FullDiskError, other: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        if self.is_building_overdue() && full_disk.noting(|| self.build_one())? {
+    fn flush_or(&self, shortage: &Shortage, other: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        if self.is_building_overdue() && shortage.noting(|| self.build_one())? {
             return Ok(true);
         }
-        Ok(self.flush_or_remove()? || full_disk.noting(other)?)
+        Ok(self.flush_or_remove()? || shortage.noting(other)?)
     }
 
     fn flush_or_remove(&self) -> Result<bool> {
-        Ok(self.full_disk.of_flushes.noting(|| self.flush_or_make_space())? || self.remove_obsolete_files())
+        Ok(self.shortages.of_flushes.noting(|| self.flush_or_make_space())? || self.remove_obsolete_files())
     }
 
     fn change_or_compact(&self, interruption: Interruption) -> Result<bool> {
@@ -276,24 +276,24 @@ impl Inner {
         has_flush_work || !self.graveyard.is_empty() && !self.is_removing()
     }
 
-    /// A flush that finds the disk full may find space once a file is gone that nobody needs.
+    /// A flush that meets a shortage may find space, and a descriptor, once a file is gone that nobody needs.
     fn flush_or_make_space(&self) -> Result<bool> {
-        self.flush_oldest().or_else(|error| match error.kind() == ErrorKind::NoSpace && self.remove_obsolete_files() {
+        self.flush_oldest().or_else(|error| match error.kind().is_shortage() && self.remove_obsolete_files() {
             true => Ok(true),
             false => Err(error),
         })
     }
 
-    /// The error that background work last met for want of space, until it succeeds or has nothing to do.
-    pub(crate) fn check_background_space(&self) -> Result<()> {
-        self.check_flush_space()?;
-        self.full_disk.of_meanwhile.check()?;
-        self.full_disk.of_others.check()
+    /// The shortage that background work last met, until it succeeds or has nothing to do.
+    pub(crate) fn check_background_shortage(&self) -> Result<()> {
+        self.check_flush_shortage()?;
+        self.shortages.of_meanwhile.check()?;
+        self.shortages.of_others.check()
     }
 
-    /// As [`Inner::check_background_space`], of flushes alone.
-    pub(crate) fn check_flush_space(&self) -> Result<()> {
-        self.full_disk.of_flushes.check()
+    /// As [`Inner::check_background_shortage`], of flushes alone.
+    pub(crate) fn check_flush_shortage(&self) -> Result<()> {
+        self.shortages.of_flushes.check()
     }
 
     /// Removes files that no reader holds any more, and what is cached of them, until a generation waits for its flush
@@ -332,8 +332,8 @@ impl Inner {
         let _impatience = self.be_impatient();
         loop {
             self.check_writable()?;
-            self.check_background_space()?;
-            self.full_disk.of_expiry.check()?;
+            self.check_background_shortage()?;
+            self.shortages.of_expiry.check()?;
             if self.is_idle() {
                 return Ok(());
             }
@@ -373,10 +373,10 @@ impl Inner {
         self.core.lock().is_working()
     }
 
-    /// Waits before the job is tried again that found the disk full. Other threads that find it full change something,
-    /// too: that alone is no reason.
-    fn pause_on_full_disk(&self, role: Role) {
-        let until = Instant::now() + FULL_DISK_PAUSE;
+    /// Waits before the job is tried again that met a shortage. Other threads that meet it change something, too: that
+    /// alone is no reason.
+    fn pause_on_shortage(&self, role: Role) {
+        let until = Instant::now() + SHORTAGE_PAUSE;
         loop {
             let seen = self.signals.count();
             if Instant::now() >= until || self.has_to_go_on(role) {
@@ -386,10 +386,10 @@ impl Inner {
         }
     }
 
-    /// Whether a thread has something else to do than to try a job again that found the disk full: a flush, unless that
-    /// is what found it full.
+    /// Whether a thread has something else to do than to try a job again that met a shortage: a flush, unless that is
+    /// what met it.
     fn has_to_go_on(&self, role: Role) -> bool {
-        let may_flush = role != Role::Compactions && self.check_flush_space().is_ok();
+        let may_flush = role != Role::Compactions && self.check_flush_shortage().is_ok();
         self.signals.is_shutting_down() || self.is_latched() || may_flush && self.core.lock().has_flush_work()
     }
 
@@ -401,8 +401,8 @@ impl Inner {
             }
             match inner.caught(|| inner.run_job(role)) {
                 Ok(true) => continue,
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    inner.pause_on_full_disk(role);
+                Err(error) if error.kind().is_shortage() => {
+                    inner.pause_on_shortage(role);
                     continue;
                 }
                 Ok(false) | Err(_) => {}
@@ -659,11 +659,11 @@ mod tests {
     fn a_thread_with_nothing_to_do_forgot_that_another_had_found_the_disk_full() {
         let database = Database::open("db", options(&MemoryDisk::new(), Background::Manual)).unwrap();
         let full = || Err(Error::new(ErrorKind::NoSpace, "the disk is full"));
-        assert!(database.inner.full_disk.of_others.noting(full).is_err());
+        assert!(database.inner.shortages.of_others.noting(full).is_err());
         run_all(&database, Role::Flushes);
-        assert_eq!(database.inner.check_background_space().unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(database.inner.check_background_shortage().unwrap_err().kind(), ErrorKind::NoSpace);
         run_all(&database, Role::Compactions);
-        database.inner.check_background_space().unwrap();
+        database.inner.check_background_shortage().unwrap();
     }
 
     /// The thread paused before it tried the compaction again.
@@ -671,14 +671,14 @@ mod tests {
     fn a_flush_waited_because_a_compaction_in_its_thread_had_found_the_disk_full() {
         let (database, table) = with_due_compactions();
         let full = || Err(Error::new(ErrorKind::NoSpace, "the disk is full"));
-        assert!(database.inner.full_disk.of_meanwhile.noting(full).is_err());
+        assert!(database.inner.shortages.of_meanwhile.noting(full).is_err());
         assert!(!database.inner.has_to_go_on(Role::Flushes));
         table.insert_row(&[DatumRef::Int64(400), DatumRef::Int64(0)], Durability::Os).unwrap();
         database.inner.seal_generation(&mut database.inner.commits.writer.lock()).unwrap();
         assert!(database.inner.has_to_go_on(Role::Flushes));
         assert!(!database.inner.has_to_go_on(Role::Compactions));
         // It would find it full again.
-        assert!(database.inner.full_disk.of_flushes.noting(full).is_err());
+        assert!(database.inner.shortages.of_flushes.noting(full).is_err());
         assert!(!database.inner.has_to_go_on(Role::Flushes));
     }
 

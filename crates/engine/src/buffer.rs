@@ -18,11 +18,11 @@
 //!
 //! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without
 //! the files that are in the tree as well, and only what is read. When a compaction of a table with a buffer is
-//! installed, segments of all tables leave that no read has asked during the last eight flushes (tree/file.rs), nor any
-//! that overlaps them in their part; one read keeps them all for as many flushes. If the rest is still more than the
-//! budget, what was asked least lately leaves first, whichever table has it; so it does when a database is opened, for
-//! the budget may have been a larger one. No segment's leaving changes an answer: its interval is read from the tree
-//! from then on.
+//! installed, and with every eighth flush, segments of all tables leave that no read has asked during the last eight
+//! flushes (tree/file.rs), nor any that overlaps them in their part; one read keeps them all for as many flushes. If
+//! the rest is still more than the budget, what was asked least lately leaves first, whichever table has it; so it does
+//! when a database is opened, for the budget may have been a larger one. No segment's leaving changes an answer: its
+//! interval is read from the tree from then on.
 //!
 //! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups,
 //! each of which drains by itself.
@@ -41,7 +41,7 @@ use crate::options::{TableOptions, sizes};
 use crate::read::{Place, PointRead, Probe};
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
-use crate::tree::{OpenSegments, SegmentUse, Tree};
+use crate::tree::{OpenSegments, PATIENCE, SegmentUse, Tree};
 
 /// Segments whose filters' lines are asked for ahead.
 const AHEAD: usize = 12;
@@ -109,6 +109,16 @@ impl Inner {
         let flushes = self.counters.flushes.load(Ordering::Relaxed);
         self.add_trimmed(manifest, Some((table.id, &after)), (self.options.buffer_bytes, Some(flushes)), edit);
         Ok(())
+    }
+
+    /// Adds to the edit that installs a flush what leaves the compaction buffers: where no table with a buffer is
+    /// compacted nothing else asks whether anybody reads what is in them. Of so many flushes one does, for it looks at
+    /// every table.
+    pub(crate) fn trim_with_flush(&self, manifest: &Manifest, edit: &mut VersionEdit) {
+        let flushes = self.counters.flushes.load(Ordering::Relaxed);
+        if flushes.is_multiple_of(PATIENCE) {
+            self.add_trimmed(manifest, None, (self.options.buffer_bytes, Some(flushes)), edit);
+        }
     }
 
     /// Adds the rounds of all tables without the segments that leave: after so many flushes those that nobody reads,
@@ -278,6 +288,32 @@ mod tests {
         }
         database.flush().unwrap();
         while database.step().unwrap() {}
+    }
+
+    /// Only compactions of tables with a buffer asked for them: a table that was written to no more, beside others that
+    /// have none, kept its buffer for good.
+    #[test]
+    fn segments_that_nobody_read_stayed_while_no_table_with_a_buffer_was_compacted() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let (idle, read) = (table(&database, "idle"), table(&database, "read"));
+        let plain = database.create_table("plain", TableOptions::default()).unwrap();
+        let buffered = |table: &Table| table.shared.state.load().tree.version.buffered_files().count();
+        for _ in 0..4 {
+            for table in [&idle, &read] {
+                write(&database, table, (0..300u32).map(|n| format!("key{n:06}").into_bytes()));
+            }
+        }
+        assert!(buffered(&idle) > 0 && buffered(&read) > 0);
+        for n in 0..4 * PATIENCE {
+            for n in 0..300 {
+                assert!(read.get(format!("key{n:06}").as_bytes()).unwrap().is_some());
+            }
+            write(&database, &plain, [n.to_be_bytes().to_vec()]);
+        }
+        assert_eq!(buffered(&idle), 0);
+        assert!(buffered(&read) > 0);
     }
 
     /// Files that moved into a gap of their level are in it and in the buffer. They were not asked whether anybody read

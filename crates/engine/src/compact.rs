@@ -298,7 +298,7 @@ impl Inner {
         let result = self.apply_edit(&mut manifest, edit, opened, &[], |_| {
             changed.iter().for_each(|(index, status)| index.set_status(*status));
         });
-        before.iter().for_each(|(table, tree)| self.count_invalidated(tree, &table.state.load().tree));
+        self.count_invalidated(&before);
         if result.is_ok() || manifest.is_poisoned() {
             keep();
         }
@@ -306,7 +306,7 @@ impl Inner {
     }
 
     /// The tables from which an edit may take files, out of levels or the compaction buffer, with their trees.
-    fn trees_that_lose_files(&self, edit: &VersionEdit) -> Vec<(Arc<TableShared>, Arc<Tree>)> {
+    pub(crate) fn trees_that_lose_files(&self, edit: &VersionEdit) -> Vec<(Arc<TableShared>, Arc<Tree>)> {
         let removed = edit.removed_files.iter().map(|removed| removed.table);
         let tables: BTreeSet<TableId> = removed.chain(edit.rounds.iter().map(|changed| changed.table)).collect();
         let core = self.core.lock();
@@ -314,8 +314,13 @@ impl Inner {
         tables.map(|table| (table.clone(), table.state.load().tree.clone())).collect()
     }
 
+    /// Counts the cached blocks of files that have left these tables, whose trees these were.
+    pub(crate) fn count_invalidated(&self, before: &[(Arc<TableShared>, Arc<Tree>)]) {
+        before.iter().for_each(|(table, tree)| self.count_invalidated_of(tree, &table.state.load().tree));
+    }
+
     /// Counts the cached blocks of files that have left the table.
-    fn count_invalidated(&self, before: &Tree, after: &Tree) {
+    fn count_invalidated_of(&self, before: &Tree, after: &Tree) {
         let kept: HashSet<FileNumber> = after.all_files().map(|file| file.meta.number).collect();
         let mut counted = HashSet::new();
         for (level, file) in before.all_files_by_level() {

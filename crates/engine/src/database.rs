@@ -12,7 +12,7 @@ use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
 use crate::archive::Archiver;
-use crate::background::{FullDisk, Signals, Threads};
+use crate::background::{Shortages, Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     /// Callers that wait for the background to come to rest.
     pub(crate) impatient: AtomicUsize,
     pub(crate) limiter: RateLimiter,
-    pub(crate) full_disk: FullDisk,
+    pub(crate) shortages: Shortages,
     /// Of tables whose rows expire.
     pub(crate) passes: Passes,
     failed: AtomicBool,
@@ -124,7 +124,7 @@ impl Inner {
             counters: Counters::default(),
             signals: Signals::default(),
             impatient: AtomicUsize::new(0),
-            full_disk: FullDisk::default(),
+            shortages: Shortages::default(),
             passes: Passes::default(),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -147,6 +147,7 @@ impl Inner {
         drop(failure);
         self.wake_background();
         if is_first {
+            self.locks.wake_all();
             self.emit(|| Event::ReadOnly { message: error.to_string() });
         }
     }
@@ -235,10 +236,15 @@ impl Inner {
         self.lock.lock().clone()
     }
 
-    /// Persists the names in the directory (see [`crate::directory_syncs`]); a failure latches.
+    /// Persists the names in the directory (see [`crate::directory_syncs`]); a failure latches, unless it was for want
+    /// of a descriptor.
     pub(crate) fn sync_directory(&self) -> Result<()> {
         self.check_unlatched()?;
-        self.disk.sync_directory(&self.directory).inspect_err(|error| self.latch(error))
+        self.disk.sync_directory(&self.directory).inspect_err(|error| {
+            if error.kind() != ErrorKind::TooManyOpenFiles {
+                self.latch(error);
+            }
+        })
     }
 
     pub(crate) fn open_file(&self, meta: &Arc<FileMeta>) -> Result<Arc<OpenFile>> {
@@ -510,12 +516,13 @@ pub(crate) fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
 /// - [`ErrorKind::NotFound`] for a handle to a table that was dropped, or whose columns changed since it was taken.
 /// - [`ErrorKind::InvalidArgument`] for a table or a snapshot of another database, and for a key or value that is too
 ///   long. Nothing was done.
-/// - [`ErrorKind::NoSpace`] if the disk is full. Nothing acknowledged is lost, and the call may be made again.
+/// - [`ErrorKind::NoSpace`] if the disk is full, [`ErrorKind::TooManyOpenFiles`] if the process or the system has as
+///   many files open as it may. Nothing acknowledged is lost, and the call may be made again.
 /// - [`ErrorKind::Corruption`] and [`ErrorKind::Io`] if the disk gives other bytes than were written, or an error.
 ///
 /// What latches: a failed sync of the log, the manifest or the directory; any other failure of these that cannot be
-/// undone; a failed job of the background; a panic in a job. A full disk does not, unless what it cut short cannot be
-/// undone.
+/// undone; a failed job of the background; a panic in a job. A full disk, or want of descriptors, does not, unless what
+/// it cut short cannot be undone.
 #[derive(Clone)]
 pub struct Database {
     pub(crate) inner: Arc<Inner>,
@@ -684,7 +691,8 @@ impl Database {
     /// [`crate::Background::Manual`] it runs the jobs itself.
     ///
     /// # Errors
-    /// See [`Database`]. On a full disk rows stay in memory and in the log, and the flush is tried again.
+    /// See [`Database`]. On a full disk, or for want of descriptors, rows stay in memory and in the log, and the flush
+    /// is tried again.
     pub fn flush(&self) -> Result<()> {
         self.inner.flush_all()
     }
@@ -693,8 +701,8 @@ impl Database {
     /// read-only. In [`crate::Background::Manual`] jobs run here, and in calls that wait for them, alone.
     ///
     /// # Errors
-    /// That of the job, which latches unless the disk is full; of a pass over expired rows, damage alone does. See
-    /// [`Database`] for the others.
+    /// That of the job, which latches unless the disk is full or descriptors are wanting; of a pass over expired rows,
+    /// damage alone does. See [`Database`] for the others.
     pub fn step(&self) -> Result<bool> {
         Ok(self.inner.step()? || self.inner.expire_due()?)
     }
@@ -706,8 +714,8 @@ impl Database {
     /// read-only. While others write it may wait for long.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if a job finds the disk full, without waiting for its next try. See [`Database`] for the
-    /// others.
+    /// [`ErrorKind::NoSpace`] or [`ErrorKind::TooManyOpenFiles`] if a job meets that, without waiting for its next try.
+    /// See [`Database`] for the others.
     pub fn wait_idle(&self) -> Result<()> {
         self.inner.wait_idle()
     }

@@ -4,7 +4,8 @@
 //! the names of all of them, and the operating system tells one thread alone; the next sync succeeds without them. So:
 //!
 //! 1. There is one sync of the directory at a time, whoever asks for it.
-//! 2. After one that failed there is none: all that follow fail with its error.
+//! 2. After one that failed there is none: all that follow fail with its error. One for which the directory could not
+//!    even be opened, for want of a descriptor, has lost nothing, and may be tried again.
 //!
 //! Everything else goes to the disk below as it comes, syncs of other directories (those of checkpoints) too: who fills
 //! one is alone there.
@@ -12,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mycelium_base::{Error, Result};
+use mycelium_base::{Error, ErrorKind, Result};
 use mycelium_vfs::{AccessPattern, Disk, FileLock, ReadableFile, WritableFile};
 
 use crate::sync::Mutex;
@@ -39,10 +40,14 @@ impl Disk for DirectorySyncs {
             return self.disk.sync_directory(directory);
         }
         let mut failure = self.failure.lock();
-        match &*failure {
-            Some(error) => Err(error.duplicate()),
-            None => self.disk.sync_directory(directory).inspect_err(|error| *failure = Some(error.duplicate())),
+        if let Some(error) = &*failure {
+            return Err(error.duplicate());
         }
+        self.disk.sync_directory(directory).inspect_err(|error| {
+            if error.kind() != ErrorKind::TooManyOpenFiles {
+                *failure = Some(error.duplicate());
+            }
+        })
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {

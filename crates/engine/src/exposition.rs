@@ -77,7 +77,7 @@ impl Metrics {
     }
 
     /// Names, what they are, and values of what is one number for the database.
-    fn of_database(&self) -> [(&'static str, &'static str, f64); 42] {
+    fn of_database(&self) -> [(&'static str, &'static str, f64); 48] {
         let cache = &self.cache;
         [
             ("batches_total", "Batches committed.", self.batches as f64),
@@ -118,6 +118,12 @@ impl Metrics {
             ("index_stale_total", "Those that were not their rows' any more.", self.index_stale as f64),
             ("expiry_passes_total", "Passes over tables whose rows expire.", self.expiry_passes as f64),
             ("expired_rows_total", "Rows that they deleted.", self.expired_rows as f64),
+            ("row_locks", "Row locks that transactions hold.", self.row_locks as f64),
+            ("row_lock_waiters", "Transactions that wait for one.", self.row_lock_waiters as f64),
+            ("row_lock_waits_total", "Waits for row locks that are over.", self.row_lock_waits as f64),
+            ("row_lock_wait_seconds_total", "Seconds that they took.", self.row_lock_wait_seconds),
+            ("row_lock_deadlocks_total", "Waits refused as deadlocks.", self.row_lock_deadlocks as f64),
+            ("row_lock_timeouts_total", "Waits that ended with their timeout.", self.row_lock_timeouts as f64),
             ("memtable_bytes", "Bytes of all memtables.", self.memtable_bytes as f64),
             ("sealed_generations", "Generations that wait for their flush.", self.sealed_generations as f64),
             ("running_compactions", "Compactions that run.", self.running_compactions as f64),

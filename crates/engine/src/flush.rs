@@ -294,6 +294,8 @@ impl Inner {
             }
             opened.extend(files);
         }
+        self.trim_with_flush(&manifest, &mut edit);
+        let before = self.trees_that_lose_files(&edit);
         let memtables: Vec<_> =
             flushed.iter().filter_map(|f| f.memtable.clone().map(|memtable| (f.table, memtable))).collect();
         let result = self.apply_edit(&mut manifest, edit, &opened, &memtables, |core| {
@@ -305,6 +307,7 @@ impl Inner {
                 self.sealed_bytes.store(0, Ordering::Relaxed);
             }
         });
+        self.count_invalidated(&before);
         // An edit whose sync failed may survive: the files that it names must stay.
         if result.is_ok() || manifest.is_poisoned() {
             outputs.keep();

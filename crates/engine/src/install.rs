@@ -41,7 +41,7 @@ impl Inner {
             find(&known, added.file.number)?;
         }
         if let Err(error) = manifest.apply(&edit) {
-            if error.kind() != ErrorKind::NoSpace || manifest.is_poisoned() {
+            if !error.kind().is_shortage() || manifest.is_poisoned() {
                 self.latch(&error);
             }
             return Err(error);

@@ -11,8 +11,8 @@
 //!    makes way for one at most, the interrupted job goes on however many there are.
 //! 3. A flush that fails is told of, and latches, before the interrupted job hears of it, whatever becomes of that. It
 //!    ends that job too: outputs that are removed may be the space that the flush lacks, which is tried again.
-//! 4. A job that fails leaves the flush to be picked next, as one that ends does. The pause after one that found the
-//!    disk full ends for a flush, unless flushes find it full themselves.
+//! 4. A job that fails leaves the flush to be picked next, as one that ends does. The pause after one that met a
+//!    shortage ends for a flush, unless flushes meet it themselves.
 //!
 //! At these points a job holds no lock, so that the flush takes its own in the usual order; to the manifest it is like
 //! one of another thread. While the database is being closed nothing is interrupted: the log holds what waits.

@@ -8,7 +8,7 @@ use mycelium_encoding::{DatumRef, Schema};
 use mycelium_vfs::MemoryDisk;
 
 use crate::table::TableState;
-use crate::{Background, Database, Durability, Expiry, IndexOptions, Options, Table, TableOptions};
+use crate::{Background, Database, Durability, Expiry, IndexOptions, Options, ReadOptions, Table, TableOptions};
 
 const TABLES: usize = 2_000;
 
@@ -100,6 +100,42 @@ fn tables_whose_rows_never_expire_were_asked_when_they_do() {
     assert_eq!(expiring(), ["first"]);
     database.drop_table("first").unwrap();
     assert!(expiring().is_empty());
+}
+
+/// Each was told anew up to which sequence number it is read.
+#[test]
+fn a_follower_gave_every_table_a_state_whenever_it_caught_up() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("db", options(&disk)).unwrap();
+    let tables = create(&database, 50);
+    let follower = Database::open("db", Options { read_only: true, ..options(&disk) }).unwrap();
+    let followed: Vec<Table> = tables.iter().map(|table| follower.table(table.name()).unwrap()).collect();
+    let states = || followed.iter().map(|table| table.shared.state.load_full()).collect::<Vec<_>>();
+    let mut before = states();
+    let mut replaced = || {
+        follower.catch_up().unwrap();
+        let now = states();
+        let replaced = before.iter().zip(&now).filter(|(before, now)| !Arc::ptr_eq(before, now)).count();
+        before = now;
+        replaced
+    };
+    let value = |table: &Table| table.get(b"key").unwrap();
+    for written in [b"1", b"2"] {
+        tables[7].put(b"key", written, Durability::Os).unwrap();
+        assert_eq!(replaced(), 1, "the second time in the same memtable");
+        assert_eq!(value(&followed[7]).as_deref(), Some(&written[..]));
+    }
+    let snapshot = follower.snapshot();
+    tables[7].delete_range(b"a", b"z", Durability::Os).unwrap();
+    tables[8].put(b"key", b"3", Durability::Os).unwrap();
+    assert_eq!(replaced(), 2);
+    assert_eq!((value(&followed[7]), value(&followed[8])), (None, Some(b"3".to_vec())));
+    database.flush().unwrap();
+    assert_eq!(replaced(), 2);
+    assert_eq!((value(&followed[7]), value(&followed[8])), (None, Some(b"3".to_vec())));
+    assert_eq!(replaced(), 0);
+    let at_snapshot = |table: &Table| table.multi_get(&[b"key"], &ReadOptions::at(&snapshot)).unwrap().remove(0);
+    assert_eq!((at_snapshot(&followed[7]), at_snapshot(&followed[8])), (Some(b"2".to_vec()), None));
 }
 
 /// Each had one, of 4 KiB and a filter, that no budget counted.

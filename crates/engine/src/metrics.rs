@@ -234,6 +234,18 @@ pub struct Metrics {
     pub expiry_passes: u64,
     /// Rows that they deleted.
     pub expired_rows: u64,
+    /// Row locks that transactions hold.
+    pub row_locks: usize,
+    /// Transactions that wait for one.
+    pub row_lock_waiters: usize,
+    /// Waits for one that are over, whatever came of them.
+    pub row_lock_waits: u64,
+    /// Seconds that they took.
+    pub row_lock_wait_seconds: f64,
+    /// Waits that were refused, for they would have ended in a deadlock.
+    pub row_lock_deadlocks: u64,
+    /// Waits that ended with their timeout.
+    pub row_lock_timeouts: u64,
     /// Bytes of all memtables.
     pub memtable_bytes: u64,
     /// Generations waiting for their flush.
@@ -276,7 +288,7 @@ impl Database {
 impl Inner {
     fn metrics(&self) -> Metrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let c = &self.counters;
+        let (c, locks) = (&self.counters, &self.locks.counters);
         let archive = |number: fn(&Archiver) -> u64| self.archive.as_ref().map_or(0, number);
         let stages = *c.stages.lock();
         let written: Vec<u64> = c.written_by_level.iter().map(load).collect();
@@ -320,6 +332,12 @@ impl Inner {
             slowed_bytes_per_second: self.stalls.bytes_per_second(),
             stops: load(&c.stops),
             stop_seconds: load(&c.stop_nanoseconds) as f64 / 1e9,
+            row_locks: self.locks.held_count(),
+            row_lock_waiters: self.locks.waiting_count(),
+            row_lock_waits: load(&locks.waits),
+            row_lock_wait_seconds: load(&locks.wait_nanoseconds) as f64 / 1e9,
+            row_lock_deadlocks: load(&locks.deadlocks),
+            row_lock_timeouts: load(&locks.timeouts),
             sealed_generations,
             running_compactions,
             snapshots: held.iter().map(|(_, handles, _)| handles).sum(),

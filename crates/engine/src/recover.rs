@@ -327,7 +327,7 @@ impl Inner {
         drop(self.archive_waiting());
         match self.trim_buffers(self.options.buffer_bytes) {
             // The next compaction takes out what is too much.
-            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            Err(error) if error.kind().is_shortage() => {}
             result => result?,
         }
         self.drop_unchecked_indexes()

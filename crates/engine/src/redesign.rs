@@ -115,10 +115,8 @@ impl Inner {
                     // of the data.
                     Err(error)
                         if is_gone
-                            || matches!(
-                                error.kind(),
-                                ErrorKind::NoSpace | ErrorKind::InvalidArgument | ErrorKind::Unsupported
-                            ) =>
+                            || error.kind().is_shortage()
+                            || matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Unsupported) =>
                     {
                         tracing::warn!(%error, "a layout could not be changed");
                     }

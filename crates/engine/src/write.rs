@@ -659,7 +659,7 @@ impl Inner {
 
     /// Waits until no sealed generation is left, without the commit lock.
     pub(crate) fn wait_for_flushes(&self) -> Result<()> {
-        self.wait_unless(Self::check_flush_space, |inner| inner.core.lock().generations.is_empty())
+        self.wait_unless(Self::check_flush_shortage, |inner| inner.core.lock().generations.is_empty())
     }
 
     /// Waits, if the log is archived, until no thread is at a flush: what was flushed is archived by then, unless that
@@ -668,12 +668,12 @@ impl Inner {
         if self.archive.is_none() {
             return Ok(());
         }
-        self.wait_unless(Self::check_flush_space, |inner| !inner.core.lock().flushing)
+        self.wait_unless(Self::check_flush_shortage, |inner| !inner.core.lock().flushing)
     }
 
     /// Waits for background work until `ready`; in manual mode does that work.
     pub(crate) fn wait_until(&self, ready: impl Fn(&Self) -> bool) -> Result<()> {
-        self.wait_unless(Self::check_background_space, ready)
+        self.wait_unless(Self::check_background_shortage, ready)
     }
 
     /// As [`Inner::wait_until`], unless the background meets this hindrance.
@@ -695,14 +695,17 @@ impl Inner {
     }
 
     /// Begins a log segment, durably named. One that could not be begun must not be found by a recovery, for which it
-    /// would end the segment before it: a full disk leaves nothing behind, any other failure latches.
+    /// would end the segment before it: a shortage leaves nothing behind, any other failure latches. Its number is new:
+    /// if it is not there, it never was.
     fn begin_segment(&self, header: SegmentHeader, next: SequenceNumber) -> Result<SegmentWriter> {
         let path = self.directory.join(FileKind::Wal.name(header.number));
         begin_segment(&*self.disk, &path, header, self.archive.as_ref(), next).inspect_err(|error| {
-            let is_full = error.kind() == ErrorKind::NoSpace;
-            let is_gone =
-                is_full && self.disk.remove(&path).map_or_else(|e| e.kind() == ErrorKind::NotFound, |()| true);
-            if !is_gone || self.disk.sync_directory(&self.directory).is_err() {
+            let is_gone = error.kind().is_shortage()
+                && match self.disk.remove(&path) {
+                    Ok(()) => self.disk.sync_directory(&self.directory).is_ok(),
+                    Err(error) => error.kind() == ErrorKind::NotFound,
+                };
+            if !is_gone {
                 self.latch(error);
             }
         })

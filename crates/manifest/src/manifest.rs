@@ -298,15 +298,15 @@ impl Manifest {
         }
     }
 
-    /// Replaces the live manifest. A full disk before the switch leaves the old one in use, to grow to twice its length
-    /// before the next try; any other failure poisons.
+    /// Replaces the live manifest. A full disk, or want of descriptors, before the switch leaves the old one in use, to
+    /// grow to twice its length before the next try; any other failure poisons.
     fn roll_over(&mut self) -> Result<()> {
         let number = self.numbers.allocate();
         self.state.next_file_number = self.state.next_file_number.max(number.saturating_add(1));
         let old = self.writer.path().to_path_buf();
         match prepare(&*self.disk, &self.directory, number, &self.state) {
             Ok(writer) => self.writer = writer,
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
+            Err(error) if error.kind().is_shortage() => {
                 // What cannot be removed now, the next recovery removes.
                 for kind in [FileKind::Manifest, FileKind::Temporary] {
                     self.disk.remove(&self.directory.join(kind.name(number))).ok();

@@ -694,7 +694,7 @@ fn a_failed_operation_is_never_papered_over() {
     ];
     let mut poisoned = 0;
     for kind in kinds {
-        for effect in [Effect::Io, Effect::IoAfterwards, Effect::NoSpace] {
+        for effect in [Effect::Io, Effect::IoAfterwards, Effect::NoSpace, Effect::TooManyOpenFiles] {
             for nth in 1.. {
                 let memory = new_disk();
                 let faulty = Arc::new(FaultDisk::new(memory.clone()));

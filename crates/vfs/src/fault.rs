@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use mycelium_base::{Error, FileKind, Result};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::memory::Inode;
 use crate::{
@@ -41,6 +42,8 @@ pub enum Effect {
     Io,
     /// The operation is not performed and fails because the disk is full.
     NoSpace,
+    /// The operation is not performed and fails because the process has as many files open as it may.
+    TooManyOpenFiles,
     /// The operation is not performed and fails as a link to another file system does.
     OtherFileSystem,
     /// The operation is performed, and still fails with an I/O error.
@@ -300,7 +303,8 @@ impl FaultDisk {
         *self.shared.on_wait.lock() = Some(Arc::new(hook));
     }
 
-    /// Performs an operation that has no effects of its own but `Io`, `NoSpace`, `OtherFileSystem` and `IoAfterwards`.
+    /// Performs an operation that has no effects of its own but `Io`, `NoSpace`, `TooManyOpenFiles`, `OtherFileSystem`
+    /// and `IoAfterwards`.
     fn perform<T>(&self, operation: Operation<'_>, f: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.shared.enter(&operation) {
             None => f(),
@@ -334,6 +338,7 @@ fn injected<T>(effect: Effect, operation: &Operation<'_>, f: impl FnOnce() -> Re
     }
     let source = match effect {
         Effect::NoSpace => io::Error::new(IoErrorKind::StorageFull, "injected: no space"),
+        Effect::TooManyOpenFiles => Errno::MFILE.into(),
         Effect::OtherFileSystem => io::Error::new(IoErrorKind::CrossesDevices, "injected: another file system"),
         _ => io::Error::other("injected fault"),
     };

@@ -54,6 +54,7 @@ fn every_operation_of_a_workload_can_fail() {
             for (effect, expected) in [
                 (Effect::Io, ErrorKind::Io),
                 (Effect::NoSpace, ErrorKind::NoSpace),
+                (Effect::TooManyOpenFiles, ErrorKind::TooManyOpenFiles),
                 (Effect::IoAfterwards, ErrorKind::Io),
             ] {
                 let disk = FaultDisk::over_memory(MemoryDisk::new());

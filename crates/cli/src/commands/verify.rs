@@ -35,7 +35,8 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
     }
     let count = units::count(report.problem_count);
     // What cannot be read may be as it was written.
-    if report.problems.iter().all(|problem| problem.error.kind() == ErrorKind::Io) {
+    let is_unread = |kind| matches!(kind, ErrorKind::Io | ErrorKind::TooManyOpenFiles);
+    if report.problems.iter().all(|problem| is_unread(problem.error.kind())) {
         return Err(Failure::new(FailureKind::Disk, format!("{count} files could not be read"))
             .hint("look at their permissions, and at the disk"));
     }

@@ -144,7 +144,11 @@ impl Archiver {
             self.place(source, &place, segment)?;
         }
         let synced = self.disk.sync_directory(&self.directory);
-        synced.inspect_err(|error| waiting.failure = Some(error.duplicate()))
+        synced.inspect_err(|error| {
+            if error.kind() != ErrorKind::TooManyOpenFiles {
+                waiting.failure = Some(error.duplicate());
+            }
+        })
     }
 
     fn place(&self, source: &Path, place: &Path, segment: &Segment) -> Result<()> {

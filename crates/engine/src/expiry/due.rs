@@ -3,7 +3,7 @@
 //! 1. A pass over a table is due when the database was opened, when what its rows expire by was changed, and
 //!    [`crate::Options::expiry_interval`] after the last one began, by the clock of the options.
 //! 2. The thread that makes them sleeps until the next is due. It is there from the first table on whose rows expire.
-//! 3. One that finds the disk full is begun anew after a while, like any job; one that meets damage latches. Any other
+//! 3. One that meets a shortage is begun anew after a while, like any job; one that meets damage latches. Any other
 //!    failure is that of a read or a write, which a caller would be told, and try again: it is told, and the next pass
 //!    is made when it is due. One whose table is gone meanwhile is over.
 //!
@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mycelium_base::{Error, ErrorKind, Result};
+use mycelium_base::{Error, Result};
 
 use super::pass::{Manner, Pass};
 use crate::database::Inner;
@@ -24,8 +24,8 @@ use crate::table::{Table, TableShared};
 /// The thread that makes passes looks whether one is due after so long at the latest: the clock may have been set.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// How long it waits before it begins a pass anew that found the disk full.
-const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
+/// How long it waits before it begins a pass anew that met a shortage.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 impl Inner {
     /// Makes the pass that is due, if there is one.
@@ -112,8 +112,8 @@ impl Inner {
                     let sleep = self.expiry_due_in().map_or(LONGEST_SLEEP, |wait| wait.min(LONGEST_SLEEP));
                     self.signals.pause_after(seen, Instant::now() + sleep);
                 }
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    self.signals.pause(Instant::now() + FULL_DISK_PAUSE, || self.passes.are_ending());
+                Err(error) if error.kind().is_shortage() => {
+                    self.signals.pause(Instant::now() + SHORTAGE_PAUSE, || self.passes.are_ending());
                 }
                 // The database takes no more writes.
                 Err(_) if self.check_writable().is_err() => return,

@@ -8,8 +8,9 @@
 //!    process removes (tables.rs).
 //! 3. Replay what came to the log since, as recovery would: a record that is not whole is a torn tail, and whole the
 //!    next time (log.rs). Memtables whose segment the manifest does not need any more are let go.
-//! 4. Publish: every table gets a state with the new tree and memtables and the sequence number that reads of it see,
-//!    and all of them together make the state of the database (state.rs), which snapshots hold.
+//! 4. Publish: every table of which anything is new gets a state with the new tree and memtables and the sequence
+//!    number that reads of it see, and the states of all together make the state of the database (state.rs), which
+//!    snapshots hold.
 //!
 //! Nothing is seen of a try that fails. As the other process goes on meanwhile, a file that the manifest named a moment
 //! ago may be gone, or the log have what follows a bulk load, or the making or dropping of a table, that the manifest
@@ -190,7 +191,7 @@ impl Inner {
         let records = replayed.records;
         self.check_replayed(replayed, &progress.manifest)?;
         if is_new || records > 0 || state != shown.manifest {
-            self.publish(follower, state, &tables, &log);
+            self.publish(follower, (&shown, state), &tables, &log);
         }
         self.counters.recovered_records.fetch_add(records, Ordering::Relaxed);
         progress.log = Some(log);
@@ -239,19 +240,21 @@ impl Inner {
     fn publish(
         &self,
         follower: &Follower,
-        manifest: ManifestState,
+        (shown, manifest): (&DatabaseState, ManifestState),
         tables: &BTreeMap<TableId, NextTable>,
         log: &FollowedLog,
     ) {
         let sequence = log.last_sequence();
         let mut core = self.core.lock();
-        let states = states_of(tables, log, sequence);
+        let states = states_of(shown, tables, log, sequence);
         core.numbers.raise_to(manifest.next_file_number);
         let now = Arc::new(DatabaseState { manifest, sequence, states, generations: log.generations() });
         let next = tables.values().map(|table| table.shared.clone()).collect();
         let before = std::mem::replace(&mut core.tables, next);
         for (id, state) in &now.states {
-            if let Some(table) = core.tables.get(id) {
+            if let Some(table) = core.tables.get(id)
+                && !Arc::ptr_eq(&table.state.load(), state)
+            {
                 table.state.store(state.clone());
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mycelium_base::{FileNumber, Result, SequenceNumber, TableId};
 use mycelium_manifest::{FileMeta, ManifestState, TableRecord, Version};
+use mycelium_memtable::Memtable;
 
 use super::log::FollowedLog;
 use super::state::DatabaseState;
@@ -125,8 +126,10 @@ fn is_same_file(one: &FileMeta, other: &FileMeta) -> bool {
     bytes(one) == bytes(other)
 }
 
-/// The states of the tables with what the log holds, all as of one sequence number.
+/// The states of the tables with what the log holds, all as of one sequence number. A table of which nothing is new
+/// keeps the state that it has in `shown`: at that one's number its rows are the same.
 pub(super) fn states_of(
+    shown: &DatabaseState,
     tables: &BTreeMap<TableId, NextTable>,
     log: &FollowedLog,
     sequence: SequenceNumber,
@@ -142,7 +145,11 @@ pub(super) fn states_of(
         let mut indexes = indexes_of.remove(id).unwrap_or_default();
         indexes.reverse();
         let (tree, indexes, as_of) = (tree.clone(), indexes.into(), Some(sequence));
-        let state = Arc::new(TableState { active, sealed, tree, indexes, as_of });
+        let next = TableState { active, sealed, tree, indexes, as_of };
+        let state = match shown.states.get(id) {
+            Some(before) if is_as_before(before, &next) => before.clone(),
+            _ => Arc::new(next),
+        };
         if let Some(index) = &shared.index {
             let (table, status) = (shared.clone(), index.status());
             let published = IndexState { table, index: index.clone(), state: state.clone(), status };
@@ -151,4 +158,23 @@ pub(super) fn states_of(
         states.insert(*id, state);
     }
     states
+}
+
+/// Whether the next state of a table says nothing that the one before does not. Its memtables receive what is newer
+/// than the one before shows.
+fn is_as_before(before: &TableState, next: &TableState) -> bool {
+    let is_same_index = |(before, next): (&IndexState, &IndexState)| {
+        Arc::ptr_eq(&before.table, &next.table)
+            && Arc::ptr_eq(&before.state, &next.state)
+            && before.status == next.status
+    };
+    let has_no_more = |memtable: &Arc<Memtable>| {
+        let newest = memtable.sequence_range().map(|(_, newest)| newest);
+        newest.is_none_or(|newest| before.as_of.is_some_and(|as_of| newest <= as_of))
+    };
+    Arc::ptr_eq(&before.tree, &next.tree)
+        && before.memtables().map(Arc::as_ptr).eq(next.memtables().map(Arc::as_ptr))
+        && before.memtables().all(has_no_more)
+        && before.indexes.len() == next.indexes.len()
+        && before.indexes.iter().zip(next.indexes.iter()).all(is_same_index)
 }

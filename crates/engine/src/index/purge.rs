@@ -5,7 +5,7 @@
 //! [`super::IndexStatus::trusted_from`]. When a compaction puts one of them into the last level:
 //!
 //! 1. Its row is read at a snapshot of now, at every live snapshot that sees the entry, and as files have it, without
-//!    memtables.
+//!    memtables; from the newest of these moments on, and not where it is what it was at the one before.
 //! 2. If the row derives the entry's key at none of them, the entry is dropped.
 //!
 //! That is exact. A reader at a later snapshot finds the row either as it was found here, or changed since, and then by
@@ -13,9 +13,11 @@
 //! changes back, for whatever it took, the row is as files had it or changed since. An older entry of the same key that
 //! shows in its place is older than `trusted_from` too, so that nobody takes it without its row.
 //!
-//! A check is a point read for an entry that is otherwise only copied. Compactions in the background therefore check
-//! one entry in [`SHARE`], drawn by key and job, so that what stays is looked at by another; those by hand check all.
+//! A check is a point read for an entry that is otherwise only copied, and one more for each version of its row that a
+//! snapshot sees. Compactions in the background therefore check one entry in [`SHARE`], drawn by key and job, so that
+//! what stays is looked at by another; those by hand check all.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
@@ -38,7 +40,7 @@ pub(crate) struct StaleEntries {
     in_files: SequenceNumber,
     /// What the draw is mixed with; `None` checks every entry.
     draw: Option<u64>,
-    /// The moments at which an entry may be needed.
+    /// The moments at which an entry may be needed, the newest first.
     moments: Vec<RowCheck>,
     _now: Snapshot,
 }
@@ -65,8 +67,9 @@ impl StaleEntries {
             return Ok(None);
         };
         let in_files = state.in_files_upto(now.sequence());
-        let live = database.snapshots.live().into_iter().rev().filter(|&sequence| sequence <= now.sequence());
+        let live = database.snapshots.live().into_iter().filter(|&sequence| sequence <= now.sequence());
         let mut sequences: Vec<SequenceNumber> = live.chain([in_files]).collect();
+        sequences.sort_unstable_by_key(|&sequence| Reverse(sequence));
         sequences.dedup();
         let moments = sequences.into_iter().map(|sequence| RowCheck::new(&base, &state, &found, sequence)).collect();
         let draw = (!is_by_hand).then(|| hash_key(&job.number().to_le_bytes()));
@@ -80,10 +83,16 @@ impl Purge for StaleEntries {
         if sequence >= self.trusted_from || sequence > self.in_files || !is_drawn {
             return Ok(false);
         }
-        for moment in self.moments.iter_mut().filter(|moment| moment.sequence() >= sequence) {
-            if moment.derives(key)? {
+        let mut newer: Option<&mut RowCheck> = None;
+        for moment in self.moments.iter_mut().take_while(|moment| moment.sequence() >= sequence) {
+            let is_as_before = match newer {
+                Some(newer) => !newer.has_changed_since(moment.sequence(), key)?,
+                None => false,
+            };
+            if !is_as_before && moment.derives(key)? {
                 return Ok(false);
             }
+            newer = Some(moment);
         }
         Ok(true)
     }

@@ -532,6 +532,7 @@ pub(super) struct RowCheck {
     lookup: Lookup,
     comparison: Comparison,
     counters: ReadCounters,
+    scratch: GetScratch,
 }
 
 impl RowCheck {
@@ -544,12 +545,13 @@ impl RowCheck {
     ) -> Self {
         let held = index.index.source.columns_read().iter().collect();
         let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, held);
-        Self { lookup, comparison: Comparison::default(), counters: ReadCounters::default() }
+        let scratch = GetScratch::new(table.definition.options.snapshot_filter);
+        Self { lookup, comparison: Comparison::default(), counters: ReadCounters::default(), scratch }
     }
 
     /// Why the index cannot hold the row that this key has at this moment, if there is one that it cannot.
     pub(super) fn refusal(&mut self, row_key: &[u8]) -> Result<Option<Error>> {
-        let Self { lookup, comparison, counters } = self;
+        let Self { lookup, comparison, counters, .. } = self;
         let Some(row) = ReadRow::get(lookup, row_key, counters)? else { return Ok(None) };
         let deriver = comparison.deriver(lookup)?;
         refused_row(&lookup.index.table.name, deriver, row_key, Operation::Put, &row.bytes)
@@ -561,10 +563,18 @@ impl RowCheck {
 
     /// Whether the row of a derived key derives it at this moment.
     pub(super) fn derives(&mut self, key: &[u8]) -> Result<bool> {
-        let Self { lookup, comparison, counters } = self;
+        let Self { lookup, comparison, counters, .. } = self;
         let (_, row_key) = lookup.index.index.decode_key(key)?;
         let Some(row) = ReadRow::get(lookup, row_key, counters)? else { return Ok(false) };
         Ok(comparison.bears_out(lookup, key, row_key, &row)?.is_some())
+    }
+
+    /// Whether the row of a derived key has changed between an earlier moment and this one. Files that hold nothing
+    /// newer than the earlier one are not looked at.
+    pub(super) fn has_changed_since(&mut self, earlier: SequenceNumber, key: &[u8]) -> Result<bool> {
+        let Self { lookup, counters, scratch, .. } = self;
+        let (_, row_key) = lookup.index.index.decode_key(key)?;
+        has_newer(&lookup.table, &lookup.state, row_key, (earlier, lookup.sequence), scratch, counters)
     }
 }
 

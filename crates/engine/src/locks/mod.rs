@@ -10,6 +10,8 @@
 //! 4. A wait ends with the lock, at its deadline, or when what is locked is gone or the database closed. Who changes
 //!    that wakes all who wait ([`LockTable::wake_all`]); they look for themselves.
 //!
+//! What is counted ([`LockCounters`]) is counted where somebody waits; how many locks are held is asked of the shards.
+//!
 //! An entry is removed with the lock, a queue with its last waiter: memory is that of the locks that are held. The
 //! mutex of the queues may be held when that of a shard is taken, never the other way round. While either is held, no
 //! other lock of the engine is taken but the one behind the error of a database that failed.
@@ -78,15 +80,41 @@ enum Claim {
     HeldBy(Owner),
 }
 
+/// What became of those who found their lock taken, since the database was opened.
+#[derive(Default)]
+pub(crate) struct LockCounters {
+    pub(crate) waits: AtomicU64,
+    pub(crate) wait_nanoseconds: AtomicU64,
+    pub(crate) deadlocks: AtomicU64,
+    pub(crate) timeouts: AtomicU64,
+}
+
+impl LockCounters {
+    /// Counts a wait that is over.
+    fn add_wait(&self, took: Duration, outcome: &Result<(), Refusal>) {
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.wait_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        let has_timed_out = matches!(outcome, Err(Refusal::TimedOut));
+        self.timeouts.fetch_add(u64::from(has_timed_out), Ordering::Relaxed);
+    }
+}
+
 /// All locks of a database.
 #[derive(Default)]
 pub(crate) struct LockTable {
     shards: [Mutex<Shard>; SHARDS],
     waits: Mutex<Waits>,
     owners: AtomicU64,
+    pub(crate) counters: LockCounters,
 }
 
 impl LockTable {
+    /// The number of locks that are held.
+    pub(crate) fn held_count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
     /// Has all who wait look whether there is still something to wait for. Called after that changed.
     pub(crate) fn wake_all(&self) {
         self.waits.lock().wake_all();
@@ -98,7 +126,6 @@ impl LockTable {
     }
 
     /// The number of transactions that wait.
-    #[cfg(test)]
     pub(crate) fn waiting_count(&self) -> usize {
         self.waits.lock().count()
     }
@@ -145,15 +172,19 @@ impl LockTable {
             Claim::Own => return Ok(false),
             Claim::HeldBy(_) => {}
         }
-        let deadline = Instant::now().checked_add(timeout);
+        let began = Instant::now();
+        let deadline = began.checked_add(timeout);
         let mut waits = self.waits.lock();
         match self.claim(owner, name, true) {
             Claim::Taken => Ok(true),
             Claim::Own => Ok(false),
             Claim::HeldBy(holder) => {
-                let bell = waits.enqueue(owner, name, holder)?;
-                wait_for_turn(waits, owner, &bell, deadline, check)?;
-                Ok(true)
+                let bell = waits.enqueue(owner, name, holder).inspect_err(|_| {
+                    self.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
+                })?;
+                let outcome = wait_for_turn(waits, owner, &bell, deadline, check);
+                self.counters.add_wait(began.elapsed(), &outcome);
+                outcome.map(|()| true)
             }
         }
     }

@@ -101,7 +101,6 @@ impl Waits {
     }
 
     /// How many wait.
-    #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.waiters.len()
     }

@@ -1,8 +1,9 @@
 //! Lookups through an index in a transaction.
 //!
 //! 1. The snapshot's rows come from the index ([`IndexRows`]), but those that the transaction wrote or deleted.
-//! 2. Of every row that it wrote, as it is now, the derived key is found out; those within the bounds are sorted, and
-//!    merged with the snapshot's rows by their derived keys.
+//! 2. Of every row that it wrote, as it is now, the derived keys are found out; those within the bounds are sorted, and
+//!    merged with the snapshot's rows by their derived keys. A row is held once, however many keys it derives, and
+//!    copied for each as that is answered with.
 //! 3. Under serializable isolation two things are noted. The bounds, as an interval of the derived table: a row that
 //!    comes into them, whatever it was before, puts an entry there that is newer than the snapshot. And the key of
 //!    every row that was found: it leaves the bounds, or changes, only by a write to that key. A transaction that is
@@ -15,24 +16,36 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::IntoIter;
 use std::iter::Peekable;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use mycelium_base::{Operation, Result};
-use mycelium_encoding::DatumRef;
+use mycelium_encoding::{Datum, DatumRef};
 
 use super::Transaction;
 use crate::index::{Index, IndexRow, IndexRows};
-use crate::table::Table;
 
 /// Rows that a transaction finds through an index, in the order of the index; ends after the first error. The
 /// transaction cannot be written to meanwhile.
 pub struct TransactionIndexRows<'t> {
     transaction: &'t Transaction,
-    table: Table,
+    index: Index,
     base: IndexRows,
     /// The snapshot's next row, after its derived key.
     next_base: Option<(Vec<u8>, IndexRow)>,
-    own: Peekable<IntoIter<Vec<u8>, IndexRow>>,
+    own: Peekable<IntoIter<Vec<u8>, OwnEntry>>,
     is_done: bool,
+}
+
+/// A row that the transaction wrote, as far as it is asked for.
+struct OwnRow {
+    key: Vec<u8>,
+    values: Vec<Datum>,
+}
+
+/// What such a row derives beside a key.
+struct OwnEntry {
+    row: Arc<OwnRow>,
+    value: Vec<u8>,
 }
 
 impl Transaction {
@@ -79,8 +92,8 @@ impl Transaction {
         bounds: (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
         projection: Option<&[usize]>,
     ) -> Result<TransactionIndexRows<'_>> {
-        let table = index.table().clone();
-        self.check_table(&table)?;
+        let table = index.table();
+        self.check_table(table)?;
         let (from, to) = index.encode_bounds(bounds)?;
         let base = IndexRows::open(index, from.clone(), to.clone(), projection, Some(&self.snapshot))?;
         let own = self.own_rows(index, (&from, to.as_deref()), projection)?.into_iter().peekable();
@@ -89,32 +102,37 @@ impl Transaction {
         } else if index.created_at() <= self.snapshot.sequence() {
             self.reads.lock().add_range(&index.derived_table(), from, to);
         } else {
-            self.reads.lock().add_range(&table, Vec::new(), None);
+            self.reads.lock().add_range(table, Vec::new(), None);
         }
-        Ok(TransactionIndexRows { transaction: self, table, base, next_base: None, own, is_done: false })
+        Ok(TransactionIndexRows { transaction: self, index: index.clone(), base, next_base: None, own, is_done: false })
     }
 
-    /// The rows that the transaction wrote and that lie within the bounds, by their derived keys.
+    /// What the rows that the transaction wrote derive within the bounds, by the derived keys.
     fn own_rows(
         &self,
         index: &Index,
         (from, to): (&[u8], Option<&[u8]>),
         projection: Option<&[usize]>,
-    ) -> Result<BTreeMap<Vec<u8>, IndexRow>> {
-        let mut rows = BTreeMap::new();
+    ) -> Result<BTreeMap<Vec<u8>, OwnEntry>> {
+        let mut entries = BTreeMap::new();
         let table = index.table();
-        let Some(own) = self.writes.get(&table.id()) else { return Ok(rows) };
+        let Some(own) = self.writes.get(&table.id()) else { return Ok(entries) };
         let mut deriver = index.deriver()?;
         for key in own.overlay.keys() {
             let Some(row) = self.get(table, key)? else { continue };
             let derived = deriver.derive(key, Operation::Put, &row)?;
             let is_within = |derived: &[u8]| derived >= from && to.is_none_or(|to| derived < to);
-            for (derived, value) in derived.entries().filter(|(derived, _)| is_within(derived)) {
-                let values = table.datums_of(key, row.clone(), projection)?;
-                rows.insert(derived.to_vec(), index.row(key, values, derived, value)?);
+            let mut within = derived.entries().filter(|(derived, _)| is_within(derived)).peekable();
+            if within.peek().is_none() {
+                continue;
             }
+            let row = Arc::new(OwnRow { key: key.to_vec(), values: table.datums_of(key, row, projection)? });
+            entries.extend(within.map(|(derived, value)| {
+                let entry = OwnEntry { row: row.clone(), value: value.to_vec() };
+                (derived.to_vec(), entry)
+            }));
         }
-        Ok(rows)
+        Ok(entries)
     }
 }
 
@@ -127,19 +145,23 @@ impl TransactionIndexRows<'_> {
             (Some((own, _)), Some((base, _))) => own < base,
             (own, _) => own.is_some(),
         };
-        let next = if own_is_next { self.own.next() } else { self.next_base.take() };
-        Ok(next.map(|(_, row)| row))
+        if !own_is_next {
+            return Ok(self.next_base.take().map(|(_, row)| row));
+        }
+        let Some((derived, OwnEntry { row, value })) = self.own.next() else { return Ok(None) };
+        self.index.row(&row.key, row.values.clone(), &derived, &value).map(Some)
     }
 
     /// The snapshot's next row that the transaction did not touch.
     fn advance_base(&mut self) -> Result<Option<(Vec<u8>, IndexRow)>> {
-        let own = self.transaction.writes.get(&self.table.id());
+        let table = self.index.table();
+        let own = self.transaction.writes.get(&table.id());
         while let Some(row) = self.base.next().transpose()? {
             if own.is_some_and(|own| own.overlay.touches(&row.key)) {
                 continue;
             }
             if self.transaction.notes_reads() {
-                self.transaction.reads.lock().add_key(&self.table, &row.key);
+                self.transaction.reads.lock().add_key(table, &row.key);
             }
             return Ok(Some((self.base.derived_key().to_vec(), row)));
         }

@@ -8,7 +8,8 @@ use mycelium_encoding::{Column, ColumnType, Schema};
 use mycelium_vfs::MemoryDisk;
 
 use crate::{
-    Background, Database, Durability, ErrorKind, IsolationLevel, Options, Table, TableOptions, TransactionOptions,
+    Background, Database, Durability, Error, ErrorKind, IsolationLevel, Options, Table, TableOptions,
+    TransactionOptions,
 };
 
 fn open() -> (Database, Table) {
@@ -57,6 +58,50 @@ fn who_waits_for_a_lock_is_told_that_the_columns_changed() {
         database.add_column(table, Column::new("zip", ColumnType::Int64)).unwrap();
     };
     assert_eq!(wait_beside(change), ErrorKind::NotFound);
+}
+
+/// It got the lock, or its timeout, and was told at the commit.
+#[test]
+fn who_waits_for_a_lock_is_told_that_an_error_latched_the_database() {
+    let mut kept = None;
+    let latch = |database: Database, _: &Table| {
+        database.inner.latch(&Error::new(ErrorKind::Io, "the disk is gone"));
+        kept = Some(database);
+    };
+    assert_eq!(wait_beside(latch), ErrorKind::ReadOnly);
+    assert_eq!(kept.and_then(|database| database.failure()).map(|error| error.kind()), Some(ErrorKind::Io));
+}
+
+/// There was nothing to tell a hot row by.
+#[test]
+fn locks_and_waits_are_counted() {
+    let (database, table) = open();
+    let options = TransactionOptions { lock_timeout: Duration::ZERO, ..TransactionOptions::default() };
+    let [mut first, mut second] = [(); 2].map(|()| database.begin_with(options));
+    first.lock(&table, b"a").unwrap();
+    first.lock(&table, b"b").unwrap();
+    assert_eq!(second.lock(&table, b"a").unwrap_err().kind(), ErrorKind::LockTimeout);
+    let metrics = database.metrics();
+    assert_eq!((metrics.row_locks, metrics.row_lock_waiters), (2, 0));
+    assert_eq!((metrics.row_lock_waits, metrics.row_lock_timeouts, metrics.row_lock_deadlocks), (1, 1, 0));
+    drop(first);
+    let mut patient = database.begin_with(TransactionOptions { lock_timeout: Duration::MAX, ..options });
+    patient.lock(&table, b"a").unwrap();
+    second.lock(&table, b"b").unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| patient.lock(&table, b"b"));
+        while database.metrics().row_lock_waiters == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(second.lock(&table, b"a").unwrap_err().kind(), ErrorKind::Deadlock);
+        drop(second);
+        waiting.join().unwrap().unwrap();
+    });
+    drop(patient);
+    let metrics = database.metrics();
+    assert_eq!((metrics.row_locks, metrics.row_lock_waiters), (0, 0));
+    assert!(metrics.row_lock_wait_seconds > 0.0);
+    assert_eq!((metrics.row_lock_waits, metrics.row_lock_timeouts, metrics.row_lock_deadlocks), (2, 1, 1));
 }
 
 /// The lock of a table that is gone is let go like any other, and its transaction fails as any other does.

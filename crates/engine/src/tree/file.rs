@@ -9,7 +9,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A segment that no read has asked for so many flushes leaves the buffer.
-const PATIENCE: u64 = 8;
+pub(crate) const PATIENCE: u64 = 8;
 
 /// Files to remove, filled when the last reader of an obsolete file goes.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use mycelium_merge::MergePlan;
 use mycelium_sst::{FenceLists, Fences, FileFilters, ScanPrefix, SortedFiles};
 
 use crate::shape::TableFormats;
-pub(crate) use file::{Graveyard, OpenFile, SegmentUse};
+pub(crate) use file::{Graveyard, OpenFile, PATIENCE, SegmentUse};
 pub(crate) use segments::{OpenSegment, OpenSegments};
 
 /// A sorted, non-overlapping list of open files.

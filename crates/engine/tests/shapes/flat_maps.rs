@@ -467,6 +467,25 @@ fn a_transaction_finds_what_it_wrote() {
     );
 }
 
+/// Before any was answered with, there was one for each: 50 GiB of this row.
+#[test]
+fn a_lookup_in_a_transaction_held_a_copy_of_its_row_for_each_word_of_it() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("db", options(&disk)).unwrap();
+    let table = create(&database);
+    let index = database.create_index(&table, &words()).unwrap();
+    let text = (0..50_000).map(|word| format!("{word:020}")).collect::<Vec<_>>().join("|");
+    let row = [DatumRef::Int64(1), DatumRef::Utf8(&text), DatumRef::Null, DatumRef::Null];
+    let mut transaction = database.begin(IsolationLevel::Snapshot);
+    transaction.insert_row(&table, &row).unwrap();
+    let mut rows = transaction.index_range(&index, (Bound::Unbounded, Bound::Unbounded), None).unwrap();
+    for word in 0..3 {
+        let row = rows.next().unwrap().unwrap();
+        assert!(row.values[1] == Datum::Utf8(text.clone()));
+        assert_eq!(found(Ok(row)), (format!("{word:020}"), 1, 1));
+    }
+}
+
 /// A crash before every operation on the disk: what is derived is what the rows that are left say.
 #[test]
 fn a_crash_leaves_what_the_rows_say() {

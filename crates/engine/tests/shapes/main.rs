@@ -9,6 +9,7 @@ mod deferral;
 mod flat_maps;
 mod index_loads;
 mod index_only;
+mod index_purges;
 mod indexes;
 mod layouts;
 mod schema_changes;

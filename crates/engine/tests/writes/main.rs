@@ -11,6 +11,7 @@ mod ingest;
 mod interleaving;
 mod interruptions;
 mod locks;
+mod open_files;
 mod stalls;
 mod transaction_indexes;
 mod transactions;

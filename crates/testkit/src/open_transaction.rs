@@ -10,8 +10,8 @@
 //! 6. A lock on a key is refused while another transaction holds it, which is until that ends or rolls back to a
 //!    savepoint before it. A key that was locked counts as read, under either isolation, and for good.
 //! 7. If the row of a key that is locked has changed since the transaction began, it begins anew, at the present state,
-//!    with what it has done: it sees the rows that there are now. Or it is refused the lock, if a commit changed what it
-//!    wrote, or what counts as read, or if under snapshot isolation it has read anything else.
+//!    with what it has done: it sees the rows that there are now. Or it is refused the lock: if a commit changed what
+//!    it wrote, or what counts as read, or if under snapshot isolation it has read anything else.
 
 use std::collections::BTreeSet;
 

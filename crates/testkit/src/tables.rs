@@ -246,8 +246,8 @@ impl TableKind {
         self.layout().map(|layout| layout.schema().clone())
     }
 
-    /// The position of the column by which rows of such a table may expire, as nanoseconds from 1970 on: `count`, or the
-    /// number that keys begin with.
+    /// The position of the column by which rows of such a table may expire, as nanoseconds from 1970 on: `count`, or
+    /// the number that keys begin with.
     pub fn time_column(self) -> Option<usize> {
         match self {
             Self::Typed | Self::Growing => Some(COUNT),

@@ -138,6 +138,10 @@ pub struct Configuration {
     /// Whether columns of typed tables are added and renamed, where histories draw that. Rows must be packed at every
     /// level, or columnar, and nobody may map them.
     pub changing_columns: bool,
+    /// Whether rows expire, where histories draw that, of tables that have a time. Nobody may map them.
+    pub expiring: bool,
+    /// Whether the log is archived.
+    pub archiving: bool,
 }
 
 /// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key, of a flat-map.
@@ -229,6 +233,8 @@ const BASE: Configuration = Configuration {
     changing_options: false,
     subcompactions: 1,
     changing_columns: false,
+    expiring: false,
+    archiving: false,
 };
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -277,7 +283,7 @@ pub fn configurations() -> Vec<Configuration> {
 fn of_policies() -> Vec<Configuration> {
     vec![
         Configuration { name: "base".into(), ..BASE },
-        Configuration { name: "tiny-memtable".into(), memtable_bytes: 2 << 10, ..BASE },
+        Configuration { name: "tiny-memtable".into(), memtable_bytes: 2 << 10, expiring: true, ..BASE },
         Configuration {
             name: "changing-options".into(),
             layouts: texts(&[FINER, ROWS_TO_COLUMNAR, COLUMNAR]),
@@ -286,6 +292,7 @@ fn of_policies() -> Vec<Configuration> {
             memtable_bytes: 4 << 10,
             changing_options: true,
             changing_columns: true,
+            expiring: true,
             ..BASE
         },
         Configuration {
@@ -311,7 +318,13 @@ fn of_policies() -> Vec<Configuration> {
             ..BASE
         },
         Configuration { name: "tiered".into(), policy: tiered(4, 3, 200), ..BASE },
-        Configuration { name: "tiered-eager".into(), policy: tiered(3, 2, 25), memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "tiered-eager".into(),
+            policy: tiered(3, 2, 25),
+            memtable_bytes: 4 << 10,
+            expiring: true,
+            ..BASE
+        },
         Configuration {
             name: "tiered-wide".into(),
             policy: tiered(5, 8, 1_000),
@@ -333,6 +346,7 @@ fn of_two_phase_levels() -> Vec<Configuration> {
             views: texts(VIEWS),
             memtable_bytes: 4 << 10,
             file_bytes: 2 << 10,
+            expiring: true,
             ..BASE
         },
         Configuration {
@@ -410,6 +424,7 @@ fn of_the_buffer() -> Vec<Configuration> {
             file_bytes: 2 << 10,
             filter_bits: 0,
             changing_columns: true,
+            expiring: true,
             ..BASE
         },
     ]
@@ -434,6 +449,7 @@ fn of_files_and_reads() -> Vec<Configuration> {
             block_bytes: 128,
             memtable_bytes: 4 << 10,
             changing_columns: true,
+            expiring: true,
             ..BASE
         },
         Configuration { name: "no-cache".into(), cache_bytes: 0, fill_cache: false, ..BASE },
@@ -458,7 +474,7 @@ fn of_files_and_reads() -> Vec<Configuration> {
         },
         Configuration { name: "no-filters".into(), filter_bits: 0, ..BASE },
         Configuration { name: "weak-filters".into(), filter_bits: 1, ..BASE },
-        Configuration { name: "prefix-filters".into(), prefix_filter: Some(2), ..BASE },
+        Configuration { name: "prefix-filters".into(), prefix_filter: Some(2), expiring: true, ..BASE },
         Configuration {
             name: "prefix-filters-alone".into(),
             prefix_filter: Some(1),
@@ -476,7 +492,13 @@ fn of_files_and_reads() -> Vec<Configuration> {
 /// Column groups of rows.
 fn of_column_groups() -> Vec<Configuration> {
     vec![
-        Configuration { name: "finer-groups".into(), layouts: texts(&[FINER]), memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "finer-groups".into(),
+            layouts: texts(&[FINER]),
+            memtable_bytes: 4 << 10,
+            expiring: true,
+            ..BASE
+        },
         Configuration {
             name: "finer-groups-oldest".into(),
             subcompactions: 2,
@@ -512,7 +534,7 @@ fn of_column_groups() -> Vec<Configuration> {
 /// Row formats.
 fn of_row_formats() -> Vec<Configuration> {
     vec![
-        Configuration { name: "json".into(), row_format: RowFormatKind::Json, ..BASE },
+        Configuration { name: "json".into(), row_format: RowFormatKind::Json, expiring: true, ..BASE },
         Configuration {
             name: "convert".into(),
             row_format: RowFormatKind::Json,
@@ -547,7 +569,13 @@ fn of_row_formats() -> Vec<Configuration> {
 /// Columnar files, and values that a transformer maps.
 fn of_columnar_files() -> Vec<Configuration> {
     vec![
-        Configuration { name: "columnar".into(), layouts: texts(&[COLUMNAR]), memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "columnar".into(),
+            layouts: texts(&[COLUMNAR]),
+            memtable_bytes: 4 << 10,
+            expiring: true,
+            ..BASE
+        },
         Configuration {
             name: "columnar-tiny-blocks".into(),
             subcompactions: 3,
@@ -563,6 +591,7 @@ fn of_columnar_files() -> Vec<Configuration> {
             layouts: texts(&[ROWS_TO_COLUMNAR]),
             memtable_bytes: 4 << 10,
             changing_columns: true,
+            expiring: true,
             ..BASE
         },
         Configuration {
@@ -581,6 +610,7 @@ fn of_columnar_files() -> Vec<Configuration> {
             layouts: texts(&[COLUMNAR, ROWS_TO_COLUMNAR, FINER]),
             memtable_bytes: 4 << 10,
             changing_columns: true,
+            expiring: true,
             ..BASE
         },
         Configuration {
@@ -610,7 +640,13 @@ fn of_indexes() -> Vec<Configuration> {
             memtable_bytes: 2 << 10,
             ..BASE
         },
-        Configuration { name: "indexes-tiered".into(), indexes: texts(INDEXES), policy: tiered(4, 3, 200), ..BASE },
+        Configuration {
+            name: "indexes-tiered".into(),
+            indexes: texts(INDEXES),
+            policy: tiered(4, 3, 200),
+            expiring: true,
+            ..BASE
+        },
         Configuration {
             name: "changing-indexes".into(),
             indexes: texts(INDEXES),
@@ -655,6 +691,7 @@ fn of_views() -> Vec<Configuration> {
             views: texts(VIEWS),
             memtable_bytes: 2 << 10,
             file_bytes: 2 << 10,
+            expiring: true,
             ..BASE
         },
         Configuration { name: "views-tiered".into(), views: texts(VIEWS), policy: tiered(4, 3, 200), ..BASE },
@@ -690,6 +727,7 @@ fn of_views() -> Vec<Configuration> {
             layouts: texts(&[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS]),
             memtable_bytes: 4 << 10,
             changing_columns: true,
+            expiring: true,
             ..BASE
         },
         Configuration {
@@ -780,6 +818,25 @@ mod tests {
                 assert!(configuration.row_format == RowFormatKind::Packed && configuration.transformers.is_none());
                 assert!(configuration.layouts.iter().all(|layout| !layout.contains("json")), "{}", configuration.name);
             }
+        }
+    }
+
+    #[test]
+    fn rows_expire_in_some_of_all_kinds_and_nowhere_where_they_are_mapped() {
+        let drawn: Vec<Configuration> = (40_000..40_048).map(Configuration::random).collect();
+        for all in [configurations(), drawn] {
+            let expiring: Vec<&Configuration> = all.iter().filter(|c| c.expiring).collect();
+            assert!(
+                (all.len() / 6..all.len() * 2 / 3).contains(&expiring.len()),
+                "{} of {}",
+                expiring.len(),
+                all.len()
+            );
+            assert!(expiring.iter().all(|configuration| configuration.takes_transactions()));
+            let has = |what: &dyn Fn(&Configuration) -> bool| expiring.iter().any(|c| what(c));
+            assert!(has(&|c| c.changing_columns) && has(&|c| c.changing_indexes) && has(&|c| !c.views.is_empty()));
+            assert!(has(&|c| c.layouts.iter().any(|layout| layout.contains("columnar"))));
+            assert!(has(&|c| c.row_format == RowFormatKind::Json) && has(&|c| c.buffer != Buffering::Off));
         }
     }
 }

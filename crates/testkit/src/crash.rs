@@ -8,17 +8,21 @@
 //!    log segment, one manifest.
 //! 4. Backups that are there verify and are restored: each to the rows that there were when one was begun, and as many
 //!    as were acknowledged.
-//! 5. Now and then every file is verified, and the recovered database goes on: it takes a batch, is closed, and opened
+//! 5. Where the log is archived, the database is restored to a drawn moment between its oldest backup and its end: to
+//!    the rows that there were then, or as far as what the log does not tell, a bulk load, a table that was made later.
+//! 6. Now and then every file is verified, and the recovered database goes on: it takes a batch, is closed, and opened
 //!    again.
 //!
-//! A batch that was being written when the machine died may be there or not, but never in part.
+//! A batch that was being written when the machine died may be there or not, but never in part. So may what a pass
+//! deletes of rows that have expired.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use mycelium_base::{FileKind, Result};
+use mycelium_base::{Error, ErrorKind, FileKind, Result};
 use mycelium_engine::{Snapshot, TableMetrics};
 use mycelium_vfs::{Disk, MemoryDisk, Operation};
 use parking_lot::Mutex;
@@ -85,7 +89,19 @@ impl Workload {
     /// snapshots and clean restarts. The configuration is drawn too; where its columns change there are backups, too.
     pub fn small(seed: u64, actions: usize) -> Self {
         let all = configurations();
+        Self::drawn(seed, actions, all[seed as usize % all.len()].clone())
+    }
+
+    /// The same with an archive of the log: more backups, and less of what the log does not tell. Rows expire unless
+    /// they are mapped.
+    pub fn archived(seed: u64, actions: usize) -> Self {
+        let all = configurations();
         let drawn = all[seed as usize % all.len()].clone();
+        let expiring = drawn.takes_transactions();
+        Self::drawn(seed, actions, Configuration { archiving: true, expiring, ..drawn })
+    }
+
+    fn drawn(seed: u64, actions: usize, drawn: Configuration) -> Self {
         let configuration = Configuration {
             memtable_bytes: if seed.is_multiple_of(2) { 4 << 10 } else { 12 << 10 },
             cache_bytes: drawn.cache_bytes.min(64 << 10),
@@ -99,12 +115,15 @@ impl Workload {
             _ => vec![typed, TableKind::MergingApart],
         };
         let (change_columns, checkpoint) = if configuration.changing_columns { (20, 12) } else { (0, 0) };
+        let (set_expiry, expire) = if configuration.expiring { (8, 24) } else { (0, 0) };
         let weights = Weights {
             get: 0,
             scan: 0,
             walk: 0,
             checkpoint,
             change_columns,
+            set_expiry,
+            expire,
             verify: 0,
             take_snapshot: 10,
             release_snapshot: 10,
@@ -117,6 +136,10 @@ impl Workload {
             ingest: 12,
             recreate: 6,
             ..Weights::default()
+        };
+        let weights = match configuration.archiving {
+            true => Weights { checkpoint: 20, ingest: 2, recreate: 1, change_columns: change_columns / 8, ..weights },
+            false => weights,
         };
         let actions = generate(&HistoryOptions {
             seed,
@@ -217,6 +240,8 @@ pub(crate) fn apply(
             store.rename_column(*table, *column)?;
             model.lock().mark_durable(CrashKind::PowerLoss);
         }
+        Action::SetExpiry { table, age } => store.set_expiry(*table, *age)?,
+        Action::Expire { table, now } => expire(store, model, *table, *now)?,
         Action::Checkpoint => {
             model.lock().begin_backup();
             store.back_up()?;
@@ -250,7 +275,32 @@ pub(crate) fn apply(
         Action::Hold { .. } | Action::GoOn { .. } | Action::LetGo(_) | Action::Look | Action::Salvage => {}
         Action::Begin { .. } | Action::Within { .. } | Action::End { .. } => {}
     }
+    let sequence = store.database()?.last_sequence();
+    model.lock().note_moment(sequence);
     Ok(())
+}
+
+/// Makes a pass over a table, by the age that the database has: one that failed to be set may be it or not.
+fn expire(store: &mut EngineStore, model: &Mutex<Model>, table: usize, now: Duration) -> Result<()> {
+    let age = store.age(table)?;
+    let pass = {
+        let mut model = model.lock();
+        model.set_age(table, age);
+        model.pass(table, now)
+    };
+    let Some(pass) = pass else { return Ok(()) };
+    let deletes = !pass.writes.is_empty();
+    if deletes {
+        model.lock().begin(&pass.writes, Durability::Os);
+    }
+    let deleted = store.expire(table, now)?;
+    if deletes {
+        model.lock().acknowledge();
+    }
+    match deleted == pass.rows {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("{} rows have expired, and {deleted} were deleted", pass.rows))),
+    }
 }
 
 /// What was found on the images of a test. Shared by its threads.
@@ -264,6 +314,8 @@ pub struct Tally {
     pub lost: AtomicU64,
     /// Images after whose opening the directory held too much or too little.
     pub untidy: AtomicU64,
+    /// Restores to a moment.
+    pub restores: AtomicU64,
     failures: Mutex<Vec<String>>,
 }
 
@@ -316,6 +368,17 @@ impl Tally {
             self.fail(&self.lost, format!("{moment}, {crash:?} {how:?}: after recovery: {what}"));
         }
         Some(store.1)
+    }
+
+    /// Opens an image of a database whose log is archived, and restores that to a moment that follows from `draw`.
+    pub fn check_restore(&self, point: &CrashPoint<'_>, image: &MemoryDisk, crash: CrashKind, draw: u64) {
+        self.images.fetch_add(1, Ordering::Relaxed);
+        match restore(point, image, crash, draw) {
+            Ok(restores) => {
+                self.restores.fetch_add(restores, Ordering::Relaxed);
+            }
+            Err(what) => self.fail(&self.lost, format!("{point}, {crash:?}, restored by {draw}: {what}")),
+        }
     }
 
     /// Counts a failure and keeps its message.
@@ -392,6 +455,32 @@ fn check_backups(store: &EngineStore, model: &Model) -> std::result::Result<(), 
     match model.explains_backups(&states) {
         true => Ok(()),
         false => Err(format!("the {} backups that are there are not those that were made", states.len())),
+    }
+}
+
+/// How many restores were made: none if there is no backup yet.
+fn restore(
+    point: &CrashPoint<'_>,
+    image: &MemoryDisk,
+    crash: CrashKind,
+    draw: u64,
+) -> std::result::Result<u64, String> {
+    let failed = |error: Error| format!("{error:?}");
+    let (store, state) = open_and_read(image, point.setup).map_err(failed)?;
+    point.model.check_prefix_rule(&state, crash).map_err(|violation| violation.to_string())?;
+    let Some((oldest, newest)) = store.moments().map_err(failed)? else { return Ok(0) };
+    let span = newest.checked_sub(oldest).ok_or("a backup has more than the database")?;
+    let until = oldest + draw % (span + 1);
+    let (summary, restored) = store.restored_to(until).map_err(failed)?;
+    let told = format!("to {until} of {oldest}..={newest}: {summary:?}");
+    match &summary.ended_by {
+        Some(error) if error.kind() != ErrorKind::Unsupported => return Err(format!("the log has a gap: {told}")),
+        None if point.model.has_moment_within(summary.sequence, until) => return Err(format!("it ends early: {told}")),
+        _ => {}
+    }
+    match summary.sequence <= until && point.model.explains_restore(summary.sequence, &restored) {
+        true => Ok(1),
+        false => Err(format!("other rows than there were: {told}")),
     }
 }
 

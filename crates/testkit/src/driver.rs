@@ -6,10 +6,13 @@
 //! 3. What is held open, iterators and scans of columns, must show the rows of its beginning to the end, whatever
 //!    happens meanwhile. A transaction must do so too, under its own writes, and commit or be refused as
 //!    [`OpenTransaction`] says.
-//! 4. The first difference or error stops the run and names the action.
+//! 4. Of rows that expire a pass deletes those that the model says, as many as it tells, and then all others are there.
+//! 5. A lock on a key is granted to one transaction, and refused to others that are open, which do not wait.
+//! 6. The first difference or error stops the run and names the action.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use mycelium_base::{Error, ErrorKind, SequenceNumber};
 
@@ -118,6 +121,12 @@ impl<S: Store> Driver<'_, S> {
             Action::Recreate(table) => self.recreate(*table),
             Action::ChangeColumns(table) => self.change_columns(*table),
             Action::RenameColumn(table, column) => self.rename_column(*table, *column),
+            Action::SetExpiry { table, age } => {
+                self.store.set_expiry(*table, *age).map_err(failed)?;
+                self.model.set_age(*table, *age);
+                Ok(())
+            }
+            Action::Expire { table, now } => self.expire(*table, *now),
             Action::Get { table, keys, snapshot } => self.get(*table, keys, *snapshot),
             Action::Scan { table, range, direction, limit, snapshot } => {
                 let limit = limit.unwrap_or(usize::MAX);
@@ -184,6 +193,19 @@ impl<S: Store> Driver<'_, S> {
         self.store.rename_column(table, column).map_err(failed)?;
         self.model.mark_durable(CrashKind::PowerLoss);
         self.everything()
+    }
+
+    /// What has expired goes, whole and at once, and nothing else.
+    fn expire(&mut self, table: usize, now: Duration) -> Result<(), String> {
+        let Some(pass) = self.model.pass(table, now) else { return Ok(()) };
+        let deleted = self.store.expire(table, now).map_err(failed)?;
+        if deleted != pass.rows {
+            return Err(format!("{} rows have expired, and {deleted} were deleted", pass.rows));
+        }
+        if !pass.writes.is_empty() {
+            self.model.write(&pass.writes, Durability::Os);
+        }
+        self.scan(table, &ScanRange::ALL, Direction::Forward, usize::MAX, None)
     }
 
     fn walk(
@@ -288,31 +310,57 @@ impl<S: Store> Driver<'_, S> {
         open.take_steps(steps);
         self.store.take_steps(handle, steps).map_err(failed)?;
         for read in reads {
-            let checked = match read {
-                TransactionRead::Get(table, key) => {
-                    let row = |value: Option<Vec<u8>>| value.map(|value| (key.clone(), value));
-                    let expected = row(open.get(&self.model, *table, key));
-                    let found = row(self.store.get_within(handle, *table, key).map_err(failed)?);
-                    same_answers("transaction's get of key", &[expected], &[found])
-                }
-                TransactionRead::Scan(table, range, direction) => {
-                    let mut expected = open.scan(&self.model, *table, range);
-                    if *direction == Direction::Backward {
-                        expected.reverse();
-                    }
-                    let found = self.store.scan_within(handle, *table, range, *direction).map_err(failed)?;
-                    same_rows(&expected, &found)
-                }
-                TransactionRead::Walk(table, range, moves) => {
-                    let rows = open.look(&self.model, *table, range);
-                    let (moves, expected): (Vec<_>, Vec<_>) = walk_over(&rows, &mut None, moves).into_iter().unzip();
-                    let found = self.store.walk_within(handle, *table, range, &moves).map_err(failed)?;
-                    same_answers("transaction's step", &expected, &found)
-                }
-            };
-            checked.map_err(|what| format!("{read}: {what}"))?;
+            self.read_within(id, read).map_err(|what| format!("{read}: {what}"))?;
         }
         Ok(())
+    }
+
+    fn read_within(&mut self, id: TransactionId, read: &TransactionRead) -> Result<(), String> {
+        let Some((open, handle)) = self.open.get_mut(&id) else { return Ok(()) };
+        match read {
+            TransactionRead::Get(table, key) => {
+                let row = |value: Option<Vec<u8>>| value.map(|value| (key.clone(), value));
+                let expected = row(open.get(&self.model, *table, key));
+                let found = row(self.store.get_within(handle, *table, key).map_err(failed)?);
+                same_answers("transaction's get of key", &[expected], &[found])
+            }
+            TransactionRead::GetForUpdate(table, key) => self.get_for_update(id, *table, key),
+            TransactionRead::Scan(table, range, direction) => {
+                let mut expected = open.scan(&self.model, *table, range);
+                if *direction == Direction::Backward {
+                    expected.reverse();
+                }
+                let found = self.store.scan_within(handle, *table, range, *direction).map_err(failed)?;
+                same_rows(&expected, &found)
+            }
+            TransactionRead::Walk(table, range, moves) => {
+                let rows = open.look(&self.model, *table, range);
+                let (moves, expected): (Vec<_>, Vec<_>) = walk_over(&rows, &mut None, moves).into_iter().unzip();
+                let found = self.store.walk_within(handle, *table, range, &moves).map_err(failed)?;
+                same_answers("transaction's step", &expected, &found)
+            }
+        }
+    }
+
+    /// A lock is there for one transaction at a time, who then sees the newest row.
+    fn get_for_update(&mut self, id: TransactionId, table: usize, key: &[u8]) -> Result<(), String> {
+        let is_held = self.open.iter().any(|(other, (open, _))| *other != id && open.has_locked(table, key));
+        let Some((open, handle)) = self.open.get_mut(&id) else { return Ok(()) };
+        let fate = open.lock_fate(&self.model, table, key);
+        match self.store.get_for_update(handle, table, key) {
+            Err(error) if is_held && error.kind() == ErrorKind::LockTimeout => Ok(()),
+            Err(error) if !is_held && error.kind() == ErrorKind::Conflict && fate.may_conflict => Ok(()),
+            Err(error) => Err(failed(error)),
+            Ok(_) if is_held => Err("it locked what another transaction has locked".into()),
+            Ok((false, _)) if !fate.may_stay => Err("the row is newer than what the transaction sees".into()),
+            Ok((true, _)) if !fate.may_move => Err("the transaction sees newer rows than it may".into()),
+            Ok((has_moved, found)) => {
+                open.lock(&self.model, table, key, has_moved);
+                let row = |value: Option<Vec<u8>>| value.map(|value| (key.to_vec(), value));
+                let expected = row(open.get(&self.model, table, key));
+                same_answers("get for update of key", &[expected], &[row(found)])
+            }
+        }
     }
 
     fn end(&mut self, id: TransactionId, commit: Option<Durability>) -> Result<(), String> {
@@ -462,7 +510,7 @@ mod tests {
     use crate::model::{Write, WriteKind};
     use crate::operations::{HistoryOptions, Weights, generate};
     use crate::shrink::shrink;
-    use crate::store::{ModelStore, ModelWalk};
+    use crate::store::{ModelStore, ModelTransaction, ModelWalk};
     use mycelium_base::Result;
 
     /// A store with a mistake of a known kind.
@@ -485,13 +533,17 @@ mod tests {
         ShowsNewRowsToOpenIterators,
         CommitsWhatConflicts,
         ForgetsNewColumns,
+        LocksWhatIsLocked,
+        LocksAndSeesOldRows,
+        ExpiresTooEarly,
+        ForgetsWhenRowsExpire,
     }
 
     impl Store for Faulty {
         type Snapshot = SequenceNumber;
         type Walk = ModelWalk;
         type Scan = ();
-        type Transaction = OpenTransaction;
+        type Transaction = ModelTransaction;
 
         fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()> {
             let mut batch = batch.to_vec();
@@ -532,6 +584,13 @@ mod tests {
         }
         fn rename_column(&mut self, table: usize, column: usize) -> Result<()> {
             self.inner.rename_column(table, column)
+        }
+        fn set_expiry(&mut self, table: usize, age: Option<Duration>) -> Result<()> {
+            if self.fault == Fault::ForgetsWhenRowsExpire { Ok(()) } else { self.inner.set_expiry(table, age) }
+        }
+        fn expire(&mut self, table: usize, now: Duration) -> Result<u64> {
+            let early = if self.fault == Fault::ExpiresTooEarly { 1 << 31 } else { 0 };
+            self.inner.expire(table, now + Duration::from_secs(early))
         }
         fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&u64>) -> Result<Option<Vec<u8>>> {
             let snapshot = snapshot.filter(|_| self.fault != Fault::IgnoresSnapshots);
@@ -580,18 +639,18 @@ mod tests {
         fn take_batches(&mut self, scan: &mut (), count: usize) -> Result<()> {
             self.inner.take_batches(scan, count)
         }
-        fn begin(&mut self, is_serializable: bool) -> Result<OpenTransaction> {
+        fn begin(&mut self, is_serializable: bool) -> Result<ModelTransaction> {
             self.inner.begin(is_serializable)
         }
-        fn take_steps(&mut self, open: &mut OpenTransaction, steps: &[TransactionStep]) -> Result<()> {
+        fn take_steps(&mut self, open: &mut ModelTransaction, steps: &[TransactionStep]) -> Result<()> {
             self.inner.take_steps(open, steps)
         }
-        fn get_within(&mut self, open: &mut OpenTransaction, t: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        fn get_within(&mut self, open: &mut ModelTransaction, t: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
             self.inner.get_within(open, t, key)
         }
         fn scan_within(
             &mut self,
-            open: &mut OpenTransaction,
+            open: &mut ModelTransaction,
             table: usize,
             range: &ScanRange,
             direction: Direction,
@@ -600,15 +659,29 @@ mod tests {
         }
         fn walk_within(
             &mut self,
-            open: &mut OpenTransaction,
+            open: &mut ModelTransaction,
             table: usize,
             range: &ScanRange,
             moves: &[Move],
         ) -> Result<Vec<Option<Row>>> {
             self.inner.walk_within(open, table, range, moves)
         }
-        fn end(&mut self, open: OpenTransaction, commit: Option<Durability>) -> Result<()> {
-            let writes = open.writes();
+        fn get_for_update(
+            &mut self,
+            open: &mut ModelTransaction,
+            table: usize,
+            key: &[u8],
+        ) -> Result<(bool, Option<Vec<u8>>)> {
+            match self.inner.get_for_update(open, table, key) {
+                Err(error) if error.kind() == ErrorKind::LockTimeout && self.fault == Fault::LocksWhatIsLocked => {
+                    Ok((false, self.inner.get_within(open, table, key)?))
+                }
+                Ok((true, row)) if self.fault == Fault::LocksAndSeesOldRows => Ok((false, row)),
+                result => result,
+            }
+        }
+        fn end(&mut self, open: ModelTransaction, commit: Option<Durability>) -> Result<()> {
+            let writes = open.open.writes();
             match (self.inner.end(open, commit), commit) {
                 (Err(_), Some(durability)) if self.fault == Fault::CommitsWhatConflicts => {
                     self.inner.write(&writes, durability)
@@ -688,6 +761,28 @@ mod tests {
         };
         run(Fault::None, &history).unwrap();
         for fault in [Fault::ShowsNewRowsToOpenIterators, Fault::CommitsWhatConflicts] {
+            assert!(run(fault, &history).is_err(), "{fault:?} was not found");
+            let short = shrink(&history, |part| run(fault, part).is_err());
+            assert!(short.len() <= 8, "{fault:?}: {} actions left", short.len());
+            assert!(run(fault, &short).is_err());
+        }
+    }
+
+    #[test]
+    fn faults_of_locks_and_of_expiry_are_found_and_shrink_to_a_few_actions() {
+        let weights = Weights { begin: 60, within: 200, end: 60, get_for_update: 12, ..Weights::default() };
+        let weights = Weights { set_expiry: 10, expire: 40, ..weights };
+        let tables = vec![TableKind::Merging, TableKind::Typed, TableKind::Numbered];
+        let options = HistoryOptions { seed: 14, actions: 600, keys: 40, tables, weights, ..HistoryOptions::default() };
+        let history = generate(&options);
+        let run = |fault, history: &[Action]| {
+            let mut store = Faulty { inner: ModelStore::new(&options.tables), fault };
+            check_history(&mut store, &options.tables, history)
+        };
+        run(Fault::None, &history).unwrap();
+        for fault in
+            [Fault::LocksWhatIsLocked, Fault::LocksAndSeesOldRows, Fault::ExpiresTooEarly, Fault::ForgetsWhenRowsExpire]
+        {
             assert!(run(fault, &history).is_err(), "{fault:?} was not found");
             let short = shrink(&history, |part| run(fault, part).is_err());
             assert!(short.len() <= 8, "{fault:?}: {} actions left", short.len());

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_engine::{
-    Background, Buffering, CompactionCaching, Layout, LeveledOptions, Options, PickPriority, Policy,
-    RowFormatDefinition, Table, TableOptions, TieredOptions, Warm,
+    ArchiveOptions, Background, Buffering, CompactionCaching, Layout, LeveledOptions, ManualClock, Options,
+    PickPriority, Policy, RowFormatDefinition, Table, TableOptions, TieredOptions, Warm,
 };
 use mycelium_transform::TransformerSet;
 use mycelium_vfs::Disk;
@@ -14,6 +14,9 @@ use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
 use crate::model::Durability;
 use crate::tables::TableKind;
 use crate::transformers::transformers;
+
+/// The directory of their archived logs.
+pub(crate) const ARCHIVE: &str = "/archive";
 
 /// Options that decide how much is kept in memory and on the disk beside the tables, and when: others at each turn.
 pub(crate) fn otherwise(options: Options, turn: usize) -> Options {
@@ -50,6 +53,9 @@ pub fn database_options(configuration: &Configuration, kinds: &[TableKind], disk
         transformers: transformers(),
         slowdown_level0_runs: configuration.slowdown_level0_runs,
         deferral_percent: configuration.deferral_percent,
+        archive: configuration.archiving.then(|| ArchiveOptions::new(ARCHIVE)),
+        // At the beginning of 1970 nothing has expired, however often passes are made.
+        clock: Arc::new(ManualClock::default()),
         ..Options::default()
     }
 }
@@ -88,8 +94,7 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
             _ => configuration.buffer,
         },
         transformers: configuration.transformers.as_deref().filter(|_| kind.has_columns()).map(set_of),
-        // Answers would depend on when passes are made: engine/tests/writes/expiry.rs sets the clock, and draws
-        // histories.
+        // Histories set it.
         expiry: None,
     }
 }

@@ -47,10 +47,10 @@ pub use model::{
     Change, CrashKind, Direction, Durability, Model, Move, PrefixViolation, Row, ScanRange, State, TransactionRead,
     TransactionStep, Write, WriteKind, surviving_writes,
 };
-pub use open_transaction::{Fate, OpenTransaction};
+pub use open_transaction::{Fate, LockFate, OpenTransaction};
 pub use operations::{Action, HistoryOptions, KeyShape, Weights, generate};
 pub use scale::{Scale, grouped};
 pub use shrink::shrink;
-pub use store::{ModelStore, ModelWalk, Store};
+pub use store::{ModelStore, ModelTransaction, ModelWalk, Store};
 pub use tables::{AppendOperator, RemovingOperator, TableKind, TableRules};
 pub use transformers::transformers;

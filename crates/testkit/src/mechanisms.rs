@@ -13,6 +13,14 @@ pub struct Mechanisms {
     pub layout_changes: u64,
     /// Columns added.
     pub columns_added: u64,
+    /// Rows that expired.
+    pub rows_expired: u64,
+    /// Locks that transactions were granted.
+    pub locks_granted: u64,
+    /// Those of them that made a transaction see newer rows.
+    pub locks_that_moved: u64,
+    /// Locks that were refused, as another transaction had them.
+    pub locks_refused: u64,
     /// Whether a compaction changed column groups or formats.
     pub has_reshaped: bool,
     /// Whether one did while a snapshot was live.
@@ -50,6 +58,7 @@ impl Mechanisms {
             (self.has_reshaped_under_snapshot || !configuration.reshapes(), "a snapshot across a transformation"),
             (self.has_dropped_tombstones, "tombstones dropped"),
             (self.columns_added > 0 || !configuration.changing_columns, "a column added"),
+            (self.rows_expired > 0 || !configuration.expiring, "rows that expired"),
         ];
         missing.extend(others.iter().filter(|(ran, _)| !ran).map(|(_, what)| (*what).to_owned()));
         missing

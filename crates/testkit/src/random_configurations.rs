@@ -8,7 +8,7 @@
 //!
 //! One table in eight has transformers instead, a user's map among them. Its layout follows from these and stays, and
 //! it has neither indexes nor views nor a compaction buffer: all of them are refused where rows are mapped. Of the
-//! others half of those whose rows are packed get columns later.
+//! others half of those whose rows are packed get columns later, and of half of all of them rows expire.
 //!
 //! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether
 //! what was drawn came to pass, is for [`crate::Mechanisms`] to say.
@@ -56,6 +56,7 @@ impl Configuration {
             changing_views: false,
             buffer: Buffering::Off,
             changing_columns: false,
+            expiring: false,
             ..self
         }
     }
@@ -101,6 +102,8 @@ impl Configuration {
             subcompactions: *pick(rng, &[1, 2, 4]),
             changing_columns: row_format == RowFormatKind::Packed && rng.random(),
             prefix_filter: *pick(rng, &[None, Some(1), Some(3)]),
+            expiring: rng.random(),
+            archiving: false,
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The interface a history is run against.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use mycelium_base::{Error, ErrorKind, Result, SequenceNumber};
+use parking_lot::Mutex;
 
 use crate::model::{
     CrashKind, Direction, Durability, Model, Move, Row, ScanRange, State, TransactionStep, Write, surviving_writes,
@@ -43,6 +46,10 @@ pub trait Store {
     fn change_columns(&mut self, table: usize) -> Result<bool>;
     /// Gives a column of a typed table another name. No transaction is open.
     fn rename_column(&mut self, table: usize, column: usize) -> Result<()>;
+    /// Says how long the rows of a table stay that have a time; `None`: they do not expire.
+    fn set_expiry(&mut self, table: usize, age: Option<Duration>) -> Result<()>;
+    /// Makes a pass over a table whose rows expire, at a time of day. How many rows it deleted.
+    fn expire(&mut self, table: usize, now: Duration) -> Result<u64>;
     /// Reads a key.
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Self::Snapshot>) -> Result<Option<Vec<u8>>>;
     /// Reads several keys at once, answers in the order asked.
@@ -99,6 +106,15 @@ pub trait Store {
         range: &ScanRange,
         moves: &[Move],
     ) -> Result<Vec<Option<Row>>>;
+    /// Locks a key in a transaction and reads its row. Whether it sees the present state for that, and the row.
+    /// [`ErrorKind::LockTimeout`] if another one holds the lock; [`ErrorKind::Conflict`] if it would have to see the
+    /// present state, and cannot.
+    fn get_for_update(
+        &mut self,
+        open: &mut Self::Transaction,
+        table: usize,
+        key: &[u8],
+    ) -> Result<(bool, Option<Vec<u8>>)>;
     /// Ends a transaction: commits it, or rolls it back. [`ErrorKind::Conflict`] if it came too late.
     fn end(&mut self, open: Self::Transaction, commit: Option<Durability>) -> Result<()>;
     /// Takes a snapshot.
@@ -124,10 +140,28 @@ pub trait Store {
     fn verify(&mut self) -> Result<()>;
 }
 
+/// Keys, each with its table.
+type Locks = Vec<(usize, Vec<u8>)>;
+
 /// The model as a store: checks the driver itself, and shows what an adapter looks like.
 #[derive(Clone)]
 pub struct ModelStore {
     model: Model,
+    /// What each transaction that is open has locked.
+    locked: Vec<Weak<Mutex<Locks>>>,
+}
+
+/// An open transaction of a [`ModelStore`].
+pub struct ModelTransaction {
+    pub(crate) open: OpenTransaction,
+    locked: Arc<Mutex<Locks>>,
+}
+
+impl ModelTransaction {
+    /// What it has locked by now is for the store to see.
+    fn show_locks(&self) {
+        *self.locked.lock() = self.open.locks().to_vec();
+    }
 }
 
 /// An open iterator of a [`ModelStore`].
@@ -145,7 +179,16 @@ pub struct ModelWalk {
 impl ModelStore {
     /// Empty tables.
     pub fn new(tables: &[TableKind]) -> Self {
-        Self { model: Model::new(tables.iter().map(|kind| kind.rules())) }
+        Self { model: Model::new(tables.iter().map(|kind| kind.rules())), locked: Vec::new() }
+    }
+
+    /// Whether another transaction has locked a key.
+    fn is_locked_beside(&self, transaction: &ModelTransaction, table: usize, key: &[u8]) -> bool {
+        let mut others = self.locked.iter().filter_map(Weak::upgrade);
+        others.any(|other| {
+            let is_it = |(of, locked): &(usize, Vec<u8>)| *of == table && locked.as_slice() == key;
+            !Arc::ptr_eq(&other, &transaction.locked) && other.lock().iter().any(is_it)
+        })
     }
 
     fn at(&self, snapshot: Option<&SequenceNumber>) -> SequenceNumber {
@@ -157,7 +200,7 @@ impl Store for ModelStore {
     type Snapshot = SequenceNumber;
     type Walk = ModelWalk;
     type Scan = ();
-    type Transaction = OpenTransaction;
+    type Transaction = ModelTransaction;
 
     fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()> {
         self.model.write(batch, durability);
@@ -202,6 +245,21 @@ impl Store for ModelStore {
 
     fn rename_column(&mut self, _table: usize, _column: usize) -> Result<()> {
         Ok(())
+    }
+
+    fn set_expiry(&mut self, table: usize, age: Option<Duration>) -> Result<()> {
+        self.model.set_age(table, age);
+        Ok(())
+    }
+
+    fn expire(&mut self, table: usize, now: Duration) -> Result<u64> {
+        let Some(pass) = self.model.pass(table, now) else {
+            return Err(Error::invalid("rows of the table do not expire"));
+        };
+        if !pass.writes.is_empty() {
+            self.model.write(&pass.writes, Durability::Os);
+        }
+        Ok(pass.rows)
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&SequenceNumber>) -> Result<Option<Vec<u8>>> {
@@ -259,27 +317,31 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn begin(&mut self, is_serializable: bool) -> Result<OpenTransaction> {
-        Ok(OpenTransaction::new(&self.model, is_serializable))
+    fn begin(&mut self, is_serializable: bool) -> Result<ModelTransaction> {
+        let locked = Arc::default();
+        self.locked.retain(|locked| locked.strong_count() > 0);
+        self.locked.push(Arc::downgrade(&locked));
+        Ok(ModelTransaction { open: OpenTransaction::new(&self.model, is_serializable), locked })
     }
 
-    fn take_steps(&mut self, open: &mut OpenTransaction, steps: &[TransactionStep]) -> Result<()> {
-        open.take_steps(steps);
+    fn take_steps(&mut self, transaction: &mut ModelTransaction, steps: &[TransactionStep]) -> Result<()> {
+        transaction.open.take_steps(steps);
+        transaction.show_locks();
         Ok(())
     }
 
-    fn get_within(&mut self, open: &mut OpenTransaction, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(open.get(&self.model, table, key))
+    fn get_within(&mut self, transaction: &mut ModelTransaction, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(transaction.open.get(&self.model, table, key))
     }
 
     fn scan_within(
         &mut self,
-        open: &mut OpenTransaction,
+        transaction: &mut ModelTransaction,
         table: usize,
         range: &ScanRange,
         direction: Direction,
     ) -> Result<Vec<Row>> {
-        let mut rows = open.scan(&self.model, table, range);
+        let mut rows = transaction.open.scan(&self.model, table, range);
         if direction == Direction::Backward {
             rows.reverse();
         }
@@ -288,21 +350,40 @@ impl Store for ModelStore {
 
     fn walk_within(
         &mut self,
-        open: &mut OpenTransaction,
+        transaction: &mut ModelTransaction,
         table: usize,
         range: &ScanRange,
         moves: &[Move],
     ) -> Result<Vec<Option<Row>>> {
-        let rows = open.look(&self.model, table, range);
+        let rows = transaction.open.look(&self.model, table, range);
         Ok(walk_over(&rows, &mut None, moves).into_iter().map(|(_, row)| row).collect())
     }
 
-    fn end(&mut self, open: OpenTransaction, commit: Option<Durability>) -> Result<()> {
+    fn get_for_update(
+        &mut self,
+        transaction: &mut ModelTransaction,
+        table: usize,
+        key: &[u8],
+    ) -> Result<(bool, Option<Vec<u8>>)> {
+        if self.is_locked_beside(transaction, table, key) {
+            return Err(Error::new(ErrorKind::LockTimeout, "another transaction has locked it"));
+        }
+        let fate = transaction.open.lock_fate(&self.model, table, key);
+        if !fate.may_stay && !fate.may_move {
+            return Err(Error::new(ErrorKind::Conflict, "a newer commit wrote what was read or written"));
+        }
+        let has_moved = !fate.may_stay;
+        transaction.open.lock(&self.model, table, key, has_moved);
+        transaction.show_locks();
+        Ok((has_moved, transaction.open.get(&self.model, table, key)))
+    }
+
+    fn end(&mut self, transaction: ModelTransaction, commit: Option<Durability>) -> Result<()> {
         let Some(durability) = commit else { return Ok(()) };
-        if open.fate(&self.model) == Fate::Conflicts {
+        if transaction.open.fate(&self.model) == Fate::Conflicts {
             return Err(Error::new(ErrorKind::Conflict, "a newer commit wrote the same"));
         }
-        let writes = open.writes();
+        let writes = transaction.open.writes();
         if !writes.is_empty() {
             self.model.write(&writes, durability);
         }

@@ -25,6 +25,17 @@ pub struct TableRules {
     pub merge: Option<MergeFold>,
     /// `None`: the table has the columns that it was created with.
     pub growth: Option<Growth>,
+    /// `None`: its rows have no time, and do not expire.
+    pub time: Option<RowTime>,
+}
+
+/// Where the time of a row is, by which it may expire: nanoseconds from 1970 on.
+#[derive(Clone, Copy, Debug)]
+pub enum RowTime {
+    /// In its key, which begins with it.
+    OfKey(fn(&[u8]) -> i64),
+    /// In its value.
+    OfValue(fn(&[u8]) -> i64),
 }
 
 /// Changes of a table's columns: some come, some go. Values that are written, and those that fold, are packed with all
@@ -55,6 +66,7 @@ impl fmt::Debug for TableRules {
             .field("patch", &self.patch.is_some())
             .field("merge", &self.merge.is_some())
             .field("growth", &self.growth.is_some())
+            .field("time", &self.time)
             .finish()
     }
 }
@@ -99,6 +111,9 @@ pub const PAIRED_SCHEMA: &str = "k int64 not null, flag bool, small int16, count
 
 /// The schema of [`TableKind::KeysAlone`].
 pub const KEYS_SCHEMA: &str = "k binary not null, primary key (k)";
+
+/// The position of `count` in [`TYPED_SCHEMA`].
+const COUNT: usize = 3;
 
 static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(TYPED_SCHEMA));
 static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCHEMA));
@@ -170,12 +185,18 @@ impl TableKind {
             Self::Removing | Self::RemovingApart => {
                 TableRules { merge: Some(Arc::new(append_or_remove)), ..TableRules::default() }
             }
-            Self::Typed | Self::Numbered | Self::Paired => {
-                TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() }
+            Self::Typed => {
+                let time = Some(RowTime::OfValue(time_of_typed));
+                TableRules { patch: Some(Arc::new(fold_typed)), time, ..TableRules::default() }
+            }
+            Self::Numbered | Self::Paired => {
+                let time = Some(RowTime::OfKey(time_of_key));
+                TableRules { patch: Some(Arc::new(fold_typed)), time, ..TableRules::default() }
             }
             Self::Growing => {
                 let growth = Growth { changes: CHANGES.len(), write: without_missing, read: with_defaults };
-                TableRules { patch: Some(Arc::new(fold_grown)), growth: Some(growth), ..TableRules::default() }
+                let time = Some(RowTime::OfValue(time_of_grown));
+                TableRules { patch: Some(Arc::new(fold_grown)), growth: Some(growth), time, ..TableRules::default() }
             }
             Self::KeysAlone => TableRules { patch: Some(Arc::new(fold_nothing)), ..TableRules::default() },
         }
@@ -223,6 +244,16 @@ impl TableKind {
     /// The schema that a typed table is created with.
     pub fn schema(self) -> Option<Arc<Schema>> {
         self.layout().map(|layout| layout.schema().clone())
+    }
+
+    /// The position of the column by which rows of such a table may expire, as nanoseconds from 1970 on: `count`, or
+    /// the number that keys begin with.
+    pub fn time_column(self) -> Option<usize> {
+        match self {
+            Self::Typed | Self::Growing => Some(COUNT),
+            Self::Numbered | Self::Paired => Some(0),
+            _ => None,
+        }
     }
 
     /// What becomes of the columns next after so many changes, if anything does.
@@ -299,6 +330,34 @@ fn number_of(bytes: &[u8]) -> i64 {
     let mut code = [0; 8];
     code[8 - last.len()..].copy_from_slice(last);
     i64::from_be_bytes(code)
+}
+
+/// The number that the key of a row begins with.
+///
+/// # Panics
+/// On a key without one.
+pub(crate) fn time_of_key(key: &[u8]) -> i64 {
+    match key.first_chunk() {
+        Some(code) => i64::from_be_bytes(*code) ^ i64::MIN,
+        None => panic!("a key of {} bytes begins with no number", key.len()),
+    }
+}
+
+fn time_of_typed(row: &[u8]) -> i64 {
+    time_in(&TYPED_LAYOUT, row)
+}
+
+fn time_of_grown(row: &[u8]) -> i64 {
+    time_in(&GROWN_LAYOUT, row)
+}
+
+/// # Panics
+/// On a row without a `count`.
+fn time_in(layout: &PackedLayout, row: &[u8]) -> i64 {
+    match unpack(layout, row)[COUNT] {
+        ColumnState::Value(DatumRef::Int64(count)) => count,
+        ref other => panic!("every row has a count, not {other:?}"),
+    }
 }
 
 /// Half compressible: a random head, then one repeated byte.
@@ -659,6 +718,25 @@ mod tests {
                 let cells = unpack(layout, &row);
                 assert_eq!(pack(layout, &cells), row, "seed {seed}");
                 assert_eq!(cells[..TYPED_LAYOUT.schema().columns().len()], unpack(&TYPED_LAYOUT, &row), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_have_the_time_that_they_were_written_with() {
+        for number in [i64::MIN, -1, 0, 7, i64::MAX] {
+            let key = TableKind::Numbered.key(&number.to_be_bytes());
+            assert_eq!(time_of_key(&key), number);
+            assert_eq!(time_of_key(&TableKind::Paired.key(&number.to_be_bytes())), number % 3);
+        }
+        for seed in 0..20 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let (row, grown) = (TableKind::Typed.random_row(&mut rng, 9), TableKind::Growing.random_row(&mut rng, 9));
+            for (layout, row, time) in
+                [(&*TYPED_LAYOUT, &row, time_of_typed(&row)), (&*GROWN_LAYOUT, &grown, time_of_grown(&grown))]
+            {
+                let count = layout.schema().index_of("count").unwrap();
+                assert_eq!(unpack(layout, row)[count], ColumnState::Value(DatumRef::Int64(time)), "seed {seed}");
             }
         }
     }

@@ -22,6 +22,16 @@ const ACTIONS: usize = 120;
 
 /// Runs workloads from `first_seed` on, on all cores, until they have done `operations` operations.
 fn run_workloads(first_seed: u64, operations: u64, visit: impl Fn(&CrashPoint<'_>) + Clone + Send + Sync + 'static) {
+    run_drawn(Workload::small, first_seed, operations, visit);
+}
+
+/// The same with workloads drawn in another way.
+fn run_drawn(
+    draw: fn(u64, usize) -> Workload,
+    first_seed: u64,
+    operations: u64,
+    visit: impl Fn(&CrashPoint<'_>) + Clone + Send + Sync + 'static,
+) {
     let (next_seed, done) = (AtomicU64::new(first_seed), AtomicU64::new(0));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -29,7 +39,7 @@ fn run_workloads(first_seed: u64, operations: u64, visit: impl Fn(&CrashPoint<'_
             scope.spawn(|| {
                 while done.load(Ordering::Relaxed) < operations {
                     let seed = next_seed.fetch_add(1, Ordering::Relaxed);
-                    let run = Workload::small(seed, ACTIONS).run(visit.clone());
+                    let run = draw(seed, ACTIONS).run(visit.clone());
                     match run {
                         Ok(count) => done.fetch_add(count, Ordering::Relaxed),
                         Err(error) => panic!("workload {seed} fails without any fault: {error:?}"),
@@ -113,6 +123,34 @@ fn names_and_data_may_survive_without_each_other() {
         1 => CrashMode::DataOnly,
         _ => CrashMode::KeepSome { keep: 0.5 },
     });
+}
+
+/// Between two backups there are all moments, whatever a crash interrupted: a flush, a backup, the archiving of a
+/// segment, a pass over rows that have expired.
+#[test]
+fn what_a_crash_leaves_is_restored_to_any_moment_of_its_archived_log() {
+    let tally = Arc::new(Tally::default());
+    let shared = tally.clone();
+    // One operation in eight of the workloads.
+    run_drawn(Workload::archived, 7_000, Scale::from_environment().pick(3_000, 200_000), move |point| {
+        if !point.index.is_multiple_of(8) {
+            return;
+        }
+        let seed = point.seed << 32 | point.index;
+        // The multiplicative hash of the seed.
+        let moment = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        match point.index.is_multiple_of(16) {
+            true => shared.check_restore(point, &point.disk.kill_image(), CrashKind::ProcessKill, moment),
+            false => {
+                let image = point.disk.crash_image(&CrashDraw::from_seed(seed));
+                shared.check_restore(point, &image, CrashKind::PowerLoss, moment);
+            }
+        }
+    });
+    let restores = tally.restores.load(Ordering::Relaxed);
+    println!("restores: {restores}");
+    assert!(restores > 60, "only {restores} restores were made");
+    tally.finish("images of archived logs");
 }
 
 /// Crashes recovery `depth` times before letting it finish; what it then finds must be what it would have found at

@@ -27,7 +27,7 @@ fn history_options(seed: u64, actions: usize, configurations: &[Configuration]) 
     if seed / 3 % 2 == 1 {
         options.weights.compact_part = 6;
     }
-    with_changing_columns(options, configurations)
+    with_expiry(with_changing_columns(options, configurations), configurations)
 }
 
 /// Columns of typed tables change where all of the configurations say so; other histories are what they were before
@@ -38,6 +38,14 @@ fn with_changing_columns(mut options: HistoryOptions, configurations: &[Configur
         for kind in options.tables.iter_mut().filter(|kind| **kind == TableKind::Typed) {
             *kind = TableKind::Growing;
         }
+    }
+    options
+}
+
+/// Rows expire where all of the configurations say so; other histories are what they were before that.
+fn with_expiry(mut options: HistoryOptions, configurations: &[Configuration]) -> HistoryOptions {
+    if configurations.iter().all(|configuration| configuration.expiring) {
+        options.weights = Weights { set_expiry: 1, expire: 5, ..options.weights };
     }
     options
 }
@@ -53,7 +61,8 @@ fn held_options(seed: u64, actions: usize, configurations: &[Configuration]) -> 
     };
     options.edge_cells = true;
     let weights = Weights { ingest: 8, recreate: 2, compact_part: 6, ..options.weights };
-    options.weights = Weights { hold: 30, go_on: 70, begin: 25, within: 60, end: 30, look: 4, ..weights };
+    let weights = Weights { hold: 30, go_on: 70, begin: 25, within: 60, end: 30, look: 4, ..weights };
+    options.weights = Weights { get_for_update: 3, ..weights };
     if !configurations.iter().all(Configuration::takes_transactions) {
         options.weights = Weights { begin: 0, within: 0, end: 0, ..options.weights };
     }
@@ -165,13 +174,27 @@ fn long_histories_give_the_answers_of_the_model() {
 }
 
 /// What is open goes on showing the moment of its beginning, and transactions among other commits are isolated from
-/// them; keys alone and rows that operators remove are rows like others.
+/// them; a row is locked by one of them at a time, who then sees the newest; keys alone and rows that operators remove
+/// are rows like others.
 #[test]
 fn what_is_held_open_shows_its_own_moment() {
     let all = without_maps();
     let (rounds, actions) = Scale::from_environment().pick((1, 700), (50, 5_000));
     let seeds = 70_000..70_000 + rounds * all.len() as u64;
-    check_histories(seeds, actions, held_options, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
+    let (granted, moved, refused) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let expired = AtomicU64::new(0);
+    let ran = |_: &Configuration, mechanisms: &Mechanisms| {
+        granted.fetch_add(mechanisms.locks_granted, Ordering::Relaxed);
+        moved.fetch_add(mechanisms.locks_that_moved, Ordering::Relaxed);
+        refused.fetch_add(mechanisms.locks_refused, Ordering::Relaxed);
+        expired.fetch_add(mechanisms.rows_expired, Ordering::Relaxed);
+    };
+    check_histories(seeds, actions, held_options, |seed| vec![all[seed as usize % all.len()].clone()], ran);
+    let [granted, moved, refused, expired] = [granted, moved, refused, expired].map(AtomicU64::into_inner);
+    println!(
+        "locks granted: {granted}, of which {moved} showed newer rows; refused: {refused}; rows expired: {expired}"
+    );
+    assert!(granted > 100 && moved > 0 && refused > 0 && expired > 0, "not all of it ran");
 }
 
 /// The same under random configurations.

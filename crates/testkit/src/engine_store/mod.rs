@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mycelium_base::{Error, ErrorKind, Result};
 use mycelium_encoding::key::decode_key;
 use mycelium_encoding::row_format::RowFormat;
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
-    BackupInfo, Backups, Buffering, Database, IsolationLevel, Options, ReadOptions, SalvageOptions, Savepoint,
-    Snapshot, Table, TableIterator, Transaction, TransactionOptions, WriteBatch, salvage, verify_directory,
+    BackupInfo, Backups, Buffering, Database, IsolationLevel, ManualClock, Options, ReadOptions, SalvageOptions,
+    Savepoint, Snapshot, Table, TableIterator, Transaction, TransactionOptions, WriteBatch, salvage, verify_directory,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 
@@ -33,6 +34,7 @@ use crate::tables::{ColumnChange, TableKind, changes_of};
 use crate::view_checks::check_views;
 
 mod derived;
+mod moments;
 
 /// The directory of their backups.
 const BACKUPS: &str = "/backups";
@@ -69,6 +71,8 @@ pub struct EngineStore {
     begun: usize,
     /// The database as it was opened beside itself, following.
     reader: Option<Follower>,
+    /// It stands at the beginning of 1970 but for passes that are asked for: what is in the background expires nothing.
+    clock: Arc<ManualClock>,
     mechanisms: Mechanisms,
 }
 
@@ -78,10 +82,11 @@ pub struct OpenWalk {
     formats: Option<(RowFormat, RowFormat)>,
 }
 
-/// An open transaction and its savepoints that stand.
+/// An open transaction, its savepoints that stand, and how many steps it has taken.
 pub struct OpenBatch {
     transaction: Transaction,
     savepoints: Vec<Savepoint>,
+    steps: usize,
 }
 
 impl EngineStore {
@@ -119,6 +124,7 @@ impl EngineStore {
     fn state_of_copy(&self, directory: &str) -> Result<State> {
         verify_directory(&*self.disk, Path::new(directory), |_, _| {})?.into_result()?;
         let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
+        let options = Options { archive: None, ..options };
         let copy = Database::open(directory, options)?;
         let rows = |index| match copy.table(&table_name(index)) {
             Ok(table) => rows_of(&table, None),
@@ -160,6 +166,7 @@ impl EngineStore {
             held_scans: 0,
             begun: 0,
             reader: None,
+            clock: Arc::default(),
             mechanisms: Mechanisms::new(configuration.levels()),
         };
         store.open_again()?;
@@ -232,6 +239,7 @@ impl EngineStore {
 
     fn options(&self) -> Options {
         let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
+        let options = Options { clock: self.clock.clone(), ..options };
         if self.configuration.changing_options { otherwise(options, self.openings) } else { options }
     }
 
@@ -383,6 +391,18 @@ fn move_rows(rows: &mut TableIterator, step: &Move) -> Result<()> {
     }
 }
 
+/// The row of a key that is locked, and whether the transaction sees newer rows for that.
+fn read_for_update(transaction: &mut Transaction, table: &Table, key: &[u8]) -> Result<(bool, Option<Vec<u8>>)> {
+    let before = transaction.snapshot().sequence();
+    if let Some(schema) = table.schema() {
+        let values = decode_key(schema, key)?;
+        let values: Vec<DatumRef<'_>> = values.iter().map(Datum::borrowed).collect();
+        transaction.lock_row(table, &values)?;
+    }
+    let row = transaction.get_for_update(table, key)?.map(|row| packed(table, row)).transpose()?;
+    Ok((transaction.snapshot().sequence() != before, row))
+}
+
 /// Reading some columns must give what the whole row has. Which ones follows from the key.
 fn check_projection(table: &Table, key: &[u8], row: Option<&[u8]>, options: &ReadOptions) -> Result<()> {
     let Some(schema) = table.schema() else { return Ok(()) };
@@ -439,7 +459,7 @@ impl Store for EngineStore {
         commit: Option<Durability>,
     ) -> Result<Vec<Option<Vec<u8>>>> {
         let transaction = self.database()?.begin(IsolationLevel::Serializable);
-        let mut open = OpenBatch { transaction, savepoints: Vec::new() };
+        let mut open = OpenBatch { transaction, savepoints: Vec::new(), steps: 0 };
         self.steps_within(&mut open, steps)?;
         let transaction = open.transaction;
         if steps.len().is_multiple_of(INDEXES_CHECKED) {
@@ -516,6 +536,16 @@ impl Store for EngineStore {
         let other = column.name.strip_suffix('_').map_or_else(|| format!("{}_", column.name), str::to_owned);
         let table = self.database()?.rename_column(table, &column.name, &other)?;
         self.take_anew(index, table)
+    }
+
+    fn set_expiry(&mut self, table: usize, age: Option<Duration>) -> Result<()> {
+        self.change_expiry(table, age)
+    }
+
+    fn expire(&mut self, table: usize, now: Duration) -> Result<u64> {
+        let deleted = self.make_pass(table, now)?;
+        self.mechanisms.rows_expired += deleted;
+        Ok(deleted)
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {
@@ -621,20 +651,17 @@ impl Store for EngineStore {
     fn begin(&mut self, is_serializable: bool) -> Result<OpenBatch> {
         self.begun += 1;
         let isolation = if is_serializable { IsolationLevel::Serializable } else { IsolationLevel::Snapshot };
+        let options = TransactionOptions { isolation, lock_timeout: Duration::ZERO, ..TransactionOptions::default() };
         let options = match self.begun % 2 {
-            0 => TransactionOptions { isolation, tracked_read_bytes: FEW_READ_BYTES, ..TransactionOptions::default() },
-            _ => TransactionOptions { isolation, ..TransactionOptions::default() },
+            0 => TransactionOptions { tracked_read_bytes: FEW_READ_BYTES, ..options },
+            _ => options,
         };
-        Ok(OpenBatch { transaction: self.database()?.begin_with(options), savepoints: Vec::new() })
+        Ok(OpenBatch { transaction: self.database()?.begin_with(options), savepoints: Vec::new(), steps: 0 })
     }
 
-    /// Of transactions that note no reads, some are asked for all that they find through indexes.
     fn take_steps(&mut self, open: &mut OpenBatch, steps: &[TransactionStep]) -> Result<()> {
-        self.steps_within(open, steps)?;
-        if open.transaction.isolation() == IsolationLevel::Snapshot && steps.len().is_multiple_of(INDEXES_CHECKED) {
-            self.check_indexes_within(&open.transaction)?;
-        }
-        Ok(())
+        open.steps += steps.len();
+        self.steps_within(open, steps)
     }
 
     fn get_within(&mut self, open: &mut OpenBatch, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -690,7 +717,28 @@ impl Store for EngineStore {
         Ok(places)
     }
 
+    /// On tables with columns the lock is asked for by the values of the key.
+    fn get_for_update(&mut self, open: &mut OpenBatch, table: usize, key: &[u8]) -> Result<(bool, Option<Vec<u8>>)> {
+        let table = self.table(table)?;
+        let found = read_for_update(&mut open.transaction, table, key);
+        let counted = match &found {
+            Ok((has_moved, _)) => {
+                self.mechanisms.locks_that_moved += u64::from(*has_moved);
+                Some(&mut self.mechanisms.locks_granted)
+            }
+            Err(error) => (error.kind() == ErrorKind::LockTimeout).then_some(&mut self.mechanisms.locks_refused),
+        };
+        if let Some(count) = counted {
+            *count += 1;
+        }
+        found
+    }
+
+    /// Of transactions that note no reads, some are asked before for all that they find through indexes.
     fn end(&mut self, open: OpenBatch, commit: Option<Durability>) -> Result<()> {
+        if open.transaction.isolation() == IsolationLevel::Snapshot && open.steps.is_multiple_of(INDEXES_CHECKED) {
+            self.check_indexes_within(&open.transaction)?;
+        }
         match commit {
             Some(wanted) => open.transaction.commit(durability(wanted)).map(drop),
             None => {

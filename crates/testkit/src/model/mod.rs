@@ -10,20 +10,25 @@
 //!    with its default or null, and no row a dropped one. All are durable at return, and what is before them.
 //! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it
 //!    commits where other commits come between, is said in `open_transaction.rs`.
-//! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as
+//! 5. A row whose time is so old as its table's age, or older, is deleted by a pass, and by nothing else: a pass is a
+//!    commit that deletes those that there are, one by one, or, where keys begin with the time, by the range of them.
+//! 6. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as
 //!    durable.
 
+mod moments;
 mod steps;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mycelium_base::SequenceNumber;
 
 pub use crate::prefix_violation::PrefixViolation;
 use crate::tables::TableRules;
+pub use moments::Pass;
 pub(crate) use steps::walk_over;
 pub use steps::{
     CrashKind, Direction, Durability, Move, ScanRange, TransactionRead, TransactionStep, Write, WriteKind,
@@ -68,19 +73,26 @@ pub struct Model {
     backups: Vec<usize>,
     /// Backups that were acknowledged.
     made_backups: usize,
+    /// How long rows of each table stay; `None`: they do not expire.
+    ages: Vec<Option<Duration>>,
+    /// By sequence number of the store: commits there were when it was the newest.
+    moments: BTreeMap<SequenceNumber, usize>,
 }
 
 impl Model {
     /// Empty tables with these rules.
     pub fn new(rules: impl IntoIterator<Item = TableRules>) -> Self {
         let table = |rules| Table { rules, lives: vec![Life::default()] };
+        let tables: Vec<Table> = rules.into_iter().map(table).collect();
         Self {
-            tables: rules.into_iter().map(table).collect(),
+            ages: vec![None; tables.len()],
+            tables,
             commits: Vec::new(),
             durable_commits: 0,
             handed_over_commits: 0,
             backups: Vec::new(),
             made_backups: 0,
+            moments: BTreeMap::new(),
         }
     }
 
@@ -114,12 +126,14 @@ impl Model {
         self.commits.push(Commit { last_sequence: sequence, durability: Durability::Sync, acknowledged: false });
     }
 
-    /// Drops a table, which may be created again; the outcome is not known yet. Until it is created it reads as empty.
+    /// Drops a table, which may be created again; the outcome is not known yet. Until it is created it reads as empty,
+    /// and then its rows do not expire.
     pub fn begin_drop(&mut self, table: usize) {
         let last_sequence = self.last_sequence();
         self.commits.push(Commit { last_sequence, durability: Durability::Sync, acknowledged: false });
         let since = self.commits.len();
         self.tables[table].lives.push(Life { since, ..Life::default() });
+        self.ages[table] = None;
     }
 
     /// Begins the next change of a table's columns; the outcome is not known yet. Whether there is one.

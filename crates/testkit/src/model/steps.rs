@@ -78,6 +78,8 @@ pub enum TransactionRead {
     Scan(usize, ScanRange, Direction),
     /// Where an iterator over a range of a table comes; moves that are not possible are left out.
     Walk(usize, ScanRange, Vec<Move>),
+    /// The row of a key of a table, once that is locked.
+    GetForUpdate(usize, Vec<u8>),
 }
 
 /// How durable a write asks to be before it is acknowledged.

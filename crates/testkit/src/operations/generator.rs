@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Action, HeldId, HistoryOptions, KeyShape, SnapshotId, TransactionId};
+use super::{Action, HeldId, HistoryOptions, KeyShape, LEAST_AGE, SnapshotId, TransactionId};
 use crate::model::{Direction, Durability, Move, ScanRange, TransactionRead, TransactionStep, Write, WriteKind};
-use crate::tables::{TableKind, pick};
+use crate::tables::{TableKind, pick, time_of_key};
 
 /// Draws one action after the other.
 pub(super) struct Generator<'a> {
@@ -24,6 +25,10 @@ pub(super) struct Generator<'a> {
     /// With the savepoints that stand in each.
     open: Vec<(TransactionId, usize)>,
     next_open: TransactionId,
+    /// The key that was locked last, with its table.
+    last_locked: Option<(usize, Vec<u8>)>,
+    /// By table: how long rows stay.
+    ages: Vec<Option<Duration>>,
 }
 
 /// What is held open at once, at most.
@@ -57,6 +62,8 @@ impl<'a> Generator<'a> {
             next_held: 0,
             open: Vec::new(),
             next_open: 0,
+            last_locked: None,
+            ages: vec![None; options.tables.len()],
         }
     }
 
@@ -87,6 +94,8 @@ impl<'a> Generator<'a> {
             w.look,
             w.change_columns,
             w.salvage,
+            w.set_expiry,
+            w.expire,
         ];
         match weighted(&mut self.rng, &kinds) {
             0 => self.write(),
@@ -109,10 +118,7 @@ impl<'a> Generator<'a> {
             11 => Action::Verify,
             12 => self.transact(),
             13 => self.ingest(),
-            14 => {
-                self.open.clear();
-                Action::Recreate(self.table())
-            }
+            14 => self.recreate(),
             15 => self.compact_part(),
             16 | 17 if self.held.is_empty() => self.hold(),
             16 if self.held.len() >= MAX_HELD => {
@@ -127,11 +133,60 @@ impl<'a> Generator<'a> {
             19 => self.within(),
             21 => Action::Look,
             22 => self.change_columns(),
-            _ => {
+            23 => {
                 self.live.clear();
                 self.open.clear();
                 Action::Salvage
             }
+            24 => self.set_expiry(),
+            _ => self.expire(),
+        }
+    }
+
+    fn recreate(&mut self) -> Action {
+        self.open.clear();
+        let table = self.table();
+        self.ages[table] = None;
+        Action::Recreate(table)
+    }
+
+    /// A table whose rows have a time.
+    fn timed_table(&mut self) -> Option<usize> {
+        let kinds = self.options.tables.iter().enumerate();
+        let timed: Vec<usize> =
+            kinds.filter(|(_, kind)| kind.time_column().is_some()).map(|(table, _)| table).collect();
+        (!timed.is_empty()).then(|| *pick(&mut self.rng, &timed))
+    }
+
+    /// Now and then rows expire no more.
+    fn set_expiry(&mut self) -> Action {
+        let Some(table) = self.timed_table() else { return Action::Step };
+        let later = *pick(&mut self.rng, &[Duration::ZERO, Duration::from_nanos(999), Duration::from_secs(1 << 40)]);
+        let age = self.rng.random_bool(0.9).then(|| LEAST_AGE + later);
+        self.ages[table] = age;
+        Action::SetExpiry { table, age }
+    }
+
+    /// At a moment at which about a quarter of the rows have expired. Of a table whose rows do not they do from now on.
+    fn expire(&mut self) -> Action {
+        let Some(table) = self.timed_table() else { return Action::Step };
+        let Some(age) = self.ages[table] else { return self.set_expiry() };
+        let latest = self.time_of_row(table).min(self.time_of_row(table)).min(self.time_of_row(table));
+        let now = match u64::try_from(latest) {
+            Ok(after) => age + Duration::from_nanos(after),
+            Err(_) => age - Duration::from_nanos(latest.unsigned_abs()),
+        };
+        Action::Expire { table, now }
+    }
+
+    /// A time that a row may have.
+    fn time_of_row(&mut self, table: usize) -> i64 {
+        if self.options.tables[table].time_column() == Some(0) {
+            return time_of_key(&self.key(table));
+        }
+        match self.rng.random_ratio(1, 4) {
+            true => *pick(&mut self.rng, &[i64::MIN, -1, 0, 255, 256, i64::MAX]),
+            false => self.rng.random(),
         }
     }
 
@@ -191,14 +246,23 @@ impl<'a> Generator<'a> {
 
     fn transaction_read(&mut self) -> TransactionRead {
         let table = self.table();
-        match self.rng.random_range(0..6) {
+        match self.rng.random_range(0..6 + self.options.weights.get_for_update) {
             0 => {
                 let direction = *pick(&mut self.rng, &[Direction::Forward, Direction::Backward]);
                 TransactionRead::Scan(table, self.range(table), direction)
             }
             1 | 2 => TransactionRead::Walk(table, self.range(table), self.moves(table)),
-            _ => TransactionRead::Get(table, self.key_or_neighbour(table)),
+            3..6 => TransactionRead::Get(table, self.key_or_neighbour(table)),
+            _ => self.get_for_update(table),
         }
+    }
+
+    /// One in three of the key that was locked last: by the same transaction, or by another one.
+    fn get_for_update(&mut self, table: usize) -> TransactionRead {
+        let again = self.last_locked.clone().filter(|_| self.rng.random_ratio(1, 3));
+        let (table, key) = again.unwrap_or_else(|| (table, self.key(table)));
+        self.last_locked = Some((table, key.clone()));
+        TransactionRead::GetForUpdate(table, key)
     }
 
     fn table(&mut self) -> usize {
@@ -451,6 +515,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::model::Model;
     use crate::operations::{Weights, generate};
 
     #[test]
@@ -475,6 +540,9 @@ mod tests {
             recreate: 4,
             checkpoint: 4,
             verify: 4,
+            set_expiry: 9,
+            expire: 9,
+            get_for_update: 6,
             ..Weights::default()
         };
         let tables = vec![TableKind::KeyValue, TableKind::Merging, TableKind::Growing];
@@ -482,7 +550,7 @@ mod tests {
         let history = generate(&options);
         let first_words = |text: String| text.split([' ', ':']).take(1).collect::<String>();
         let actions: HashSet<String> = history.iter().map(|action| first_words(action.to_string())).collect();
-        assert_eq!(actions.len(), 26, "{actions:?}");
+        assert_eq!(actions.len(), 28, "{actions:?}");
         let writes: HashSet<String> = history
             .iter()
             .filter_map(|action| if let Action::Write(batch, _) = action { Some(batch) } else { None })
@@ -490,6 +558,42 @@ mod tests {
             .map(|write| first_words(write.to_string()))
             .collect();
         assert_eq!(writes.len(), 5, "{writes:?}");
+        let locks = |action: &&Action| {
+            matches!(action, Action::Within { reads, .. }
+                if reads.iter().any(|read| matches!(read, TransactionRead::GetForUpdate(..))))
+        };
+        assert!(history.iter().filter(locks).count() > 10);
+    }
+
+    #[test]
+    fn passes_are_made_at_moments_at_which_some_rows_have_expired() {
+        let weights = Weights { set_expiry: 50, expire: 500, ..Weights::default() };
+        for kind in [TableKind::Typed, TableKind::Numbered, TableKind::Paired] {
+            let tables = vec![TableKind::KeyValue, kind];
+            let options = HistoryOptions { seed: 8, actions: 1_000, tables, weights, ..HistoryOptions::default() };
+            let (mut model, mut rows, mut passes) = (Model::new(options.tables.iter().map(|k| k.rules())), 0, 0);
+            for action in generate(&options) {
+                match action {
+                    Action::Write(batch, durability) => {
+                        model.write(&batch, durability);
+                    }
+                    Action::SetExpiry { table, age } => {
+                        assert!(table == 1 && age.is_none_or(|age| age >= LEAST_AGE));
+                        model.set_age(table, age);
+                        assert!(model.pass(table, Duration::ZERO).is_none_or(|pass| pass.rows == 0), "in 1970");
+                    }
+                    Action::Recreate(table) => model.begin_drop(table),
+                    Action::Expire { table, now } => {
+                        let pass = model.pass(table, now).unwrap();
+                        rows += pass.rows;
+                        passes += 1;
+                        model.write(&pass.writes, Durability::Os);
+                    }
+                    _ => {}
+                }
+            }
+            assert!(passes > 150 && rows > 50, "{kind:?}: {rows} rows in {passes} passes");
+        }
     }
 
     #[test]

@@ -9,10 +9,14 @@ mod generator;
 mod text;
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use crate::model::{Direction, Durability, Move, ScanRange, TransactionRead, TransactionStep, Write};
 use crate::tables::TableKind;
 use generator::Generator;
+
+/// At the beginning of 1970 no row is so old, whatever its time: a clock that stands there expires nothing.
+pub const LEAST_AGE: Duration = Duration::from_nanos((1 << 63) + 1);
 
 /// Names a snapshot within a history.
 pub type SnapshotId = usize;
@@ -122,6 +126,20 @@ pub enum Action {
     ChangeColumns(usize),
     /// Gives a column of a table another name.
     RenameColumn(usize, usize),
+    /// Says how long the rows of a table stay.
+    SetExpiry {
+        /// Index of the table, whose rows have a time.
+        table: usize,
+        /// [`LEAST_AGE`] at least; `None`: they do not expire.
+        age: Option<Duration>,
+    },
+    /// Makes a pass over a table whose rows expire.
+    Expire {
+        /// Index of the table.
+        table: usize,
+        /// The time of day, from 1970 on.
+        now: Duration,
+    },
     /// Takes a snapshot.
     TakeSnapshot(SnapshotId),
     /// Releases a snapshot.
@@ -183,7 +201,7 @@ pub struct Weights {
     pub release_snapshot: u32,
     pub flush: u32,
     pub compact: u32,
-    /// 0 by default, as are the eight below: what is drawn without them stays as it was.
+    /// 0 by default, as are the eleven below: what is drawn without them stays as it was.
     pub compact_part: u32,
     pub hold: u32,
     pub go_on: u32,
@@ -191,9 +209,14 @@ pub struct Weights {
     pub within: u32,
     pub end: u32,
     pub look: u32,
+    /// Among the reads of open transactions, beside six others.
+    pub get_for_update: u32,
     /// Of a table of [`TableKind::Growing`].
     pub change_columns: u32,
     pub salvage: u32,
+    /// Of tables whose rows have a time.
+    pub set_expiry: u32,
+    pub expire: u32,
     pub step: u32,
     pub reopen: u32,
     pub checkpoint: u32,
@@ -226,8 +249,11 @@ impl Default for Weights {
             within: 0,
             end: 0,
             look: 0,
+            get_for_update: 0,
             change_columns: 0,
             salvage: 0,
+            set_expiry: 0,
+            expire: 0,
             step: 60,
             reopen: 4,
             checkpoint: 1,

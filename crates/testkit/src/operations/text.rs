@@ -59,6 +59,9 @@ impl fmt::Display for Action {
             Self::Recreate(table) => write!(f, "recreate table {table}"),
             Self::ChangeColumns(table) => write!(f, "change-columns table {table}"),
             Self::RenameColumn(table, column) => write!(f, "rename-column table {table} column {column}"),
+            Self::SetExpiry { table, age: Some(age) } => write!(f, "set-expiry table {table} age {age:?}"),
+            Self::SetExpiry { table, age: None } => write!(f, "set-expiry table {table} none"),
+            Self::Expire { table, now } => write!(f, "expire table {table} at {now:?}"),
             Self::TakeSnapshot(id) => write!(f, "take snapshot {id}"),
             Self::ReleaseSnapshot(id) => write!(f, "release snapshot {id}"),
             Self::Compact(table) => write!(f, "compact table {table}"),
@@ -95,6 +98,7 @@ impl fmt::Display for TransactionRead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Get(table, key) => write!(f, "[get {table} \"{}\"]", show(key)),
+            Self::GetForUpdate(table, key) => write!(f, "[get-for-update {table} \"{}\"]", show(key)),
             Self::Scan(table, range, direction) => write!(f, "[scan {table} {direction:?} {range}]"),
             Self::Walk(table, range, moves) => {
                 write!(f, "[walk {table} {range}:")?;

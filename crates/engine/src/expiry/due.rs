@@ -47,7 +47,7 @@ impl Inner {
             let Some(table) = due else { return Ok(false) };
             match self.expire(&table, now, manner) {
                 Err(error) if table.check_alive().is_ok() => {
-                    if error.kind() == ErrorKind::NoSpace {
+                    if error.kind().is_shortage() {
                         table.expiry.forget_pass();
                     }
                     Err(error)

@@ -47,8 +47,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether the system ran out of something that it may have again, space on the disk or files that may be open: what
-    /// failed may succeed later.
+    /// Whether the system ran out of something that it may have again, space on the disk or files that may be open:
+    /// what failed may succeed later.
     pub fn is_shortage(self) -> bool {
         matches!(self, Self::NoSpace | Self::TooManyOpenFiles)
     }

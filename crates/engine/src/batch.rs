@@ -57,8 +57,24 @@ pub struct WriteBatch {
     unmergeable: bool,
     /// What is wrong with the first key or value that is none of its table.
     malformed: Option<Arc<Error>>,
-    /// Of payloads.
+    /// For rows that are encoded here.
+    buffers: RowBuffers,
+}
+
+/// Memory in which a row is encoded, kept for the next one.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct RowBuffers {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     pub(crate) scratch: RowScratch,
+}
+
+impl RowBuffers {
+    /// Empty, with the memory that there is.
+    pub(crate) fn clear(&mut self) {
+        self.key.clear();
+        self.value.clear();
+    }
 }
 
 impl WriteBatch {
@@ -78,17 +94,47 @@ impl WriteBatch {
         self.add(table, Operation::Put, key, value)
     }
 
-    /// Sets a row that was encoded here.
+    /// Sets a row that was encoded.
     pub(crate) fn put_encoded(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
         self.add(table, Operation::Put, key, value)
     }
 
-    /// Adds a patch that was encoded here.
-    pub(crate) fn patch_encoded(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> &mut Self {
+    /// Sets the row that `encode` makes. After an error the batch is as before.
+    pub(crate) fn put_with(
+        &mut self,
+        table: &Table,
+        encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
+    ) -> Result<&mut Self> {
+        self.add_with(table, Operation::Put, encode)
+    }
+
+    /// Adds the patch that `encode` makes. After an error the batch is as before.
+    pub(crate) fn patch_with(
+        &mut self,
+        table: &Table,
+        encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
+    ) -> Result<&mut Self> {
+        let batch = self.add_with(table, Operation::Patch, encode)?;
         if let Some(Err(error)) = table.shared.formats.as_ref().map(|formats| formats.check_takes_patches()) {
-            self.malformed.get_or_insert(Arc::new(error));
+            batch.malformed.get_or_insert(Arc::new(error));
         }
-        self.add(table, Operation::Patch, key, patch)
+        Ok(batch)
+    }
+
+    fn add_with(
+        &mut self,
+        table: &Table,
+        operation: Operation,
+        encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
+    ) -> Result<&mut Self> {
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.clear();
+        let encoded = encode(&mut buffers);
+        if encoded.is_ok() {
+            self.add(table, operation, &buffers.key, &buffers.value);
+        }
+        self.buffers = buffers;
+        encoded.map(|()| self)
     }
 
     /// Removes the row of `key`.
@@ -140,8 +186,9 @@ impl WriteBatch {
 
     /// Forgets all operations, and what was wrong with them, and keeps the memory.
     pub fn clear(&mut self) {
-        self.body.clear();
-        *self = Self { body: std::mem::take(&mut self.body), ..Self::default() };
+        let Self { body, count, database, error, foreign, unmergeable, malformed, buffers: _ } = self;
+        body.clear();
+        (*count, *database, *error, *foreign, *unmergeable, *malformed) = (0, None, None, false, false, None);
     }
 
     /// A position to which [`WriteBatch::truncate`] can return.

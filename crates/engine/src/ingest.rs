@@ -460,6 +460,7 @@ mod tests {
     use mycelium_vfs::MemoryDisk;
 
     use super::*;
+    use crate::batch::RowBuffers;
     use crate::database::Database;
     use crate::index::IndexOptions;
     use crate::options::{Background, Durability, Options};
@@ -484,8 +485,9 @@ mod tests {
     /// A load of one row, whose file is written.
     fn load_of_graz(table: &Table) -> Ingestion<'_> {
         let mut load = Ingestion::start(table).unwrap();
-        let (key, value) = table.encode_row(&row(1, "Graz")).unwrap();
-        load.add(&key, &value).unwrap();
+        let mut buffers = RowBuffers::default();
+        table.encode_row(&row(1, "Graz"), &mut buffers).unwrap();
+        load.add(&buffers.key, &buffers.value).unwrap();
         load.finish_file().unwrap();
         load
     }

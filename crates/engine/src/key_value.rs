@@ -2,7 +2,6 @@
 
 use mycelium_base::{ReadCounters, Result, SequenceNumber};
 
-use crate::batch::WriteBatch;
 use crate::iterator::TableIterator;
 use crate::options::Durability;
 use crate::read_options::ReadOptions;
@@ -41,12 +40,12 @@ impl Table {
     /// [`crate::ErrorKind::InvalidArgument`] for another key or value of a typed table; [`crate::ErrorKind::Duplicate`]
     /// for values of a unique index that another row has. See [`Table`] for the others.
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.put(self, key, value))
+        self.write_with(durability, |batch| Ok(batch.put(self, key, value)))
     }
 
     /// Removes a row; one that does not exist is no error. Reads nothing. Fails as [`Table`] says.
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.delete(self, key))
+        self.write_with(durability, |batch| Ok(batch.delete(self, key)))
     }
 
     /// Hands an operand to the table's merge operator. Reads nothing: the operand is kept as it is, and what the
@@ -55,13 +54,13 @@ impl Table {
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] if the table has no merge operator. See [`Table`] for the others.
     pub fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.merge(self, key, operand))
+        self.write_with(durability, |batch| Ok(batch.merge(self, key, operand)))
     }
 
     /// Removes all rows of `[start, end)`, as one entry however many there are; an empty interval removes nothing.
     /// Reads nothing. Fails as [`Table`] says.
     pub fn delete_range(&self, start: &[u8], end: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.delete_range(self, start, end))
+        self.write_with(durability, |batch| Ok(batch.delete_range(self, start, end)))
     }
 
     /// Changes some columns of a row of a typed table; `patch` is a value of the table's row format in which the others
@@ -72,16 +71,6 @@ impl Table {
     /// if the table's rows take no patches; [`crate::ErrorKind::Duplicate`] for values of a unique index that another
     /// row has. See [`Table`] for the others.
     pub fn patch(&self, key: &[u8], patch: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.patch(self, key, patch))
-    }
-
-    pub(crate) fn write_with(
-        &self,
-        durability: Durability,
-        fill: impl FnOnce(&mut WriteBatch) -> &mut WriteBatch,
-    ) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::new();
-        fill(&mut batch);
-        self.database.write(&batch, durability)
+        self.write_with(durability, |batch| Ok(batch.patch(self, key, patch)))
     }
 }

@@ -55,6 +55,7 @@ mod redesign;
 mod salvage;
 mod schema_change;
 mod shape;
+mod single_write;
 mod snapshot;
 mod sources;
 mod stall;

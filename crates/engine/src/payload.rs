@@ -11,9 +11,9 @@
 
 use mycelium_base::{ColumnSet, Error, ReadCounters, Result, RowFormatKind, SequenceNumber};
 use mycelium_encoding::row_format::{Covers, RowScratch};
-use mycelium_encoding::{DatumRef, FragmentFormat};
+use mycelium_encoding::{DatumRef, FragmentFormat, key};
 
-use crate::batch::WriteBatch;
+use crate::batch::{RowBuffers, WriteBatch};
 use crate::options::Durability;
 use crate::read_options::ReadOptions;
 use crate::table::Table;
@@ -53,8 +53,7 @@ impl WriteBatch {
         payload: &[u8],
         nulls: &ColumnSet,
     ) -> Result<&mut Self> {
-        let (key, value) = table.encode_payload(key_values, (payload, nulls), Covers::Row, &mut self.scratch)?;
-        Ok(self.put_encoded(table, &key, &value))
+        self.put_with(table, |buffers| table.encode_payload(key_values, (payload, nulls), Covers::Row, buffers))
     }
 
     /// Adds a change of the columns that the payload has. Protobuf without presence, and FlatBuffers, leave out a field
@@ -64,8 +63,7 @@ impl WriteBatch {
     /// As [`WriteBatch::put_payload`]; also for a table of raw rows, of which no part can be changed.
     pub fn patch_payload(&mut self, table: &Table, key_values: &[DatumRef<'_>], payload: &[u8]) -> Result<&mut Self> {
         let said = (payload, &ColumnSet::new());
-        let (key, value) = table.encode_payload(key_values, said, Covers::Said, &mut self.scratch)?;
-        Ok(self.patch_encoded(table, &key, &value))
+        self.patch_with(table, |buffers| table.encode_payload(key_values, said, Covers::Said, buffers))
     }
 
     /// Adds a change of exactly these columns, by name. One that the payload leaves out gets what that means in a whole
@@ -88,8 +86,7 @@ impl WriteBatch {
             covered.insert(column.ok_or_else(|| Error::invalid(format!("there is no column {name} outside the key")))?);
         }
         let (said, covers) = ((payload, &ColumnSet::new()), Covers::Columns(&covered));
-        let (key, value) = table.encode_payload(key_values, said, covers, &mut self.scratch)?;
-        Ok(self.patch_encoded(table, &key, &value))
+        self.patch_with(table, |buffers| table.encode_payload(key_values, said, covers, buffers))
     }
 }
 
@@ -127,9 +124,7 @@ impl Table {
         payload: &[u8],
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::new();
-        batch.put_payload(self, key_values, payload)?;
-        self.database.write(&batch, durability)
+        self.write_with(durability, |batch| batch.put_payload(self, key_values, payload))
     }
 
     /// The row with these primary key values as a payload of a format: the table's own, or one that needs no
@@ -168,12 +163,11 @@ impl Table {
         key_values: &[DatumRef<'_>],
         (payload, nulls): (&[u8], &ColumnSet),
         covers: Covers<'_>,
-        scratch: &mut RowScratch,
-    ) -> Result<(Vec<u8>, Vec<u8>)> {
-        let key = self.row_key(key_values)?;
-        let mut value = Vec::with_capacity(payload.len() + 16);
+        buffers: &mut RowBuffers,
+    ) -> Result<()> {
         let formats = self.shared.typed_formats()?;
-        formats.rows().store(payload, covers, nulls, scratch, &mut value)?;
-        Ok((key, value))
+        let RowBuffers { key, value, scratch } = buffers;
+        key::encode_key(formats.schema(), key_values, key)?;
+        formats.rows().store(payload, covers, nulls, scratch, value)
     }
 }

@@ -13,7 +13,7 @@ use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, TextArrays, key};
 
-use crate::batch::WriteBatch;
+use crate::batch::{RowBuffers, WriteBatch};
 use crate::block_scan::{BlockScan, FilterPlan, RowFilter};
 use crate::iterator::{TableIterator, block_scan};
 use crate::options::Durability;
@@ -128,9 +128,7 @@ impl Table {
     /// one that its column cannot hold, and for a row that an index cannot; [`mycelium_base::ErrorKind::Duplicate`]
     /// for values of a unique index that another row has. See [`Table`] for the others.
     pub fn insert_row(&self, row: &[DatumRef<'_>], durability: Durability) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::new();
-        batch.insert_row(self, row)?;
-        self.database.write(&batch, durability)
+        self.write_with(durability, |batch| batch.insert_row(self, row))
     }
 
     /// Changes some columns of a row, by name. A row that does not exist stays so. The row is read only if the table
@@ -145,9 +143,7 @@ impl Table {
         changes: &[(&str, DatumRef<'_>)],
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::new();
-        batch.patch_row(self, key_values, changes)?;
-        self.database.write(&batch, durability)
+        self.write_with(durability, |batch| batch.patch_row(self, key_values, changes))
     }
 
     /// Removes a row; one that does not exist is no error. Reads nothing. Fails as [`Table::row_key`] and [`Table`]
@@ -225,17 +221,14 @@ impl Table {
     }
 
     /// The key and stored value of a whole row.
-    pub(crate) fn encode_row(&self, row: &[DatumRef<'_>]) -> Result<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn encode_row(&self, row: &[DatumRef<'_>], buffers: &mut RowBuffers) -> Result<()> {
         let formats = self.shared.typed_formats()?;
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        key::encode_row_key(formats.schema(), row, &mut key)?;
-        if formats.is_packed() {
-            formats.packed_layout().encode_row(row, &mut value)?;
-        } else {
-            let state = |column: usize| ColumnState::from(row[column]);
-            formats.rows().encode_with(state, &mut RowScratch::default(), &mut value)?;
+        let RowBuffers { key, value, scratch } = buffers;
+        key::encode_row_key(formats.schema(), row, key)?;
+        match formats.is_packed() {
+            true => formats.packed_layout().encode_row(row, value),
+            false => formats.rows().encode_with(|column| ColumnState::from(row[column]), scratch, value),
         }
-        Ok((key, value))
     }
 
     /// The key and stored patch of a change of some columns, by name.
@@ -243,7 +236,8 @@ impl Table {
         &self,
         key_values: &[DatumRef<'_>],
         changes: &[(&str, DatumRef<'_>)],
-    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        buffers: &mut RowBuffers,
+    ) -> Result<()> {
         let formats = self.shared.typed_formats()?;
         if !formats.rows().takes_patches() {
             return Err(Error::invalid("a table of raw rows takes no patches"));
@@ -258,13 +252,12 @@ impl Table {
             }
             states[column] = ColumnState::from(*datum);
         }
-        let mut patch = Vec::new();
-        if formats.is_packed() {
-            formats.packed_layout().encode_patch(&states, &mut patch)?;
-        } else {
-            formats.rows().encode_with(|column| states[column], &mut RowScratch::default(), &mut patch)?;
+        let RowBuffers { key, value, scratch } = buffers;
+        match formats.is_packed() {
+            true => formats.packed_layout().encode_patch(&states, value)?,
+            false => formats.rows().encode_with(|column| states[column], scratch, value)?,
         }
-        Ok((self.row_key(key_values)?, patch))
+        key::encode_key(schema, key_values, key)
     }
 
     /// The columns of `projection` (all if `None`) of a row, packed, with the layout they are packed in, which may have
@@ -577,8 +570,7 @@ impl WriteBatch {
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if a value does not fit its column; the batch is as before.
     pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<&mut Self> {
-        let (key, value) = table.encode_row(row)?;
-        Ok(self.put_encoded(table, &key, &value))
+        self.put_with(table, |buffers| table.encode_row(row, buffers))
     }
 
     /// Adds a whole row that the caller packed by this layout, which is stored in the table's row format.
@@ -605,8 +597,7 @@ impl WriteBatch {
         key_values: &[DatumRef<'_>],
         changes: &[(&str, DatumRef<'_>)],
     ) -> Result<&mut Self> {
-        let (key, patch) = table.encode_patch(key_values, changes)?;
-        Ok(self.patch_encoded(table, &key, &patch))
+        self.patch_with(table, |buffers| table.encode_patch(key_values, changes, buffers))
     }
 
     /// Adds the removal of a row. Errors as [`Table::row_key`]; the batch is as before.

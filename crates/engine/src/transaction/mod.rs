@@ -65,7 +65,7 @@ use mycelium_base::{EntryRef, Error, Operation, ReadCounters, Result, SequenceNu
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_merge::Lookup;
 
-use crate::batch::{Operations, WriteBatch};
+use crate::batch::{Operations, RowBuffers, WriteBatch};
 use crate::database::{Database, Inner};
 use crate::index::Guard;
 use crate::locks::{HeldLocks, LockLimits};
@@ -372,8 +372,9 @@ impl Transaction {
 
     /// Writes a whole row of a typed table, one value per column in schema order.
     pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<()> {
-        let (key, value) = table.encode_row(row)?;
-        self.put(table, &key, &value)
+        let mut buffers = RowBuffers::default();
+        table.encode_row(row, &mut buffers)?;
+        self.put(table, &buffers.key, &buffers.value)
     }
 
     /// Changes some columns of a typed table's row, by name. A row that does not exist stays so.
@@ -383,8 +384,9 @@ impl Transaction {
         key_values: &[DatumRef<'_>],
         changes: &[(&str, DatumRef<'_>)],
     ) -> Result<()> {
-        let (key, patch) = table.encode_patch(key_values, changes)?;
-        self.patch(table, &key, &patch)
+        let mut buffers = RowBuffers::default();
+        table.encode_patch(key_values, changes, &mut buffers)?;
+        self.patch(table, &buffers.key, &buffers.value)
     }
 
     /// Removes a row of a typed table.

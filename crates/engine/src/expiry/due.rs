@@ -104,8 +104,12 @@ impl Inner {
 
     /// What the thread that makes passes does, until it is to end.
     pub(crate) fn run_expiry(self: &Arc<Self>) {
-        while !self.passes.are_ending() {
+        loop {
+            // Before it looks at anything: what changes from here on ends its sleep.
             let seen = self.signals.count();
+            if self.passes.are_ending() {
+                return;
+            }
             match self.make_due_pass(Manner::WithRests) {
                 Ok(true) => {}
                 Ok(false) => {

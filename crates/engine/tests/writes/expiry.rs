@@ -318,6 +318,27 @@ fn threads_make_passes_by_themselves() {
     database.close().unwrap();
 }
 
+/// The thread that makes passes looked whether it was to end, and only then how many changes there had been: told in
+/// between, it slept for a minute, and who closed the database waited for it.
+#[test]
+fn closing_waited_for_a_thread_that_had_been_told_too_early() {
+    let (disk, clock) = (MemoryDisk::new(), Arc::new(ManualClock::at(seconds(1_000))));
+    let open = || {
+        let options = Options { background: Background::Threads(1), ..options(&disk, &clock) };
+        Database::open("db", options).unwrap()
+    };
+    let table_options = TableOptions { expiry: Some(expiry()), ..small_table() };
+    open().create_typed_table("t", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let began = std::time::Instant::now();
+    for _ in 0..1_000 {
+        let database = open();
+        // The pass that is due when it is opened; the thread goes on to sleep just then.
+        database.wait_idle().unwrap();
+        database.close().unwrap();
+    }
+    assert!(began.elapsed() < seconds(50), "{:?}", began.elapsed());
+}
+
 #[test]
 fn an_expiry_is_set_changed_and_ended_and_stays_so() {
     let (disk, clock, database, table) = open_with(None, 1_000);

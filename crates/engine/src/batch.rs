@@ -69,14 +69,6 @@ pub(crate) struct RowBuffers {
     pub(crate) scratch: RowScratch,
 }
 
-impl RowBuffers {
-    /// Empty, with the memory that there is.
-    pub(crate) fn clear(&mut self) {
-        self.key.clear();
-        self.value.clear();
-    }
-}
-
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
@@ -127,14 +119,25 @@ impl WriteBatch {
         operation: Operation,
         encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
     ) -> Result<&mut Self> {
-        let mut buffers = std::mem::take(&mut self.buffers);
-        buffers.clear();
+        let mut buffers = self.take_buffers();
         let encoded = encode(&mut buffers);
         if encoded.is_ok() {
             self.add(table, operation, &buffers.key, &buffers.value);
         }
-        self.buffers = buffers;
+        self.give_buffers(buffers);
         encoded.map(|()| self)
+    }
+
+    /// For a row that is to be encoded; to be given back.
+    pub(crate) fn take_buffers(&mut self) -> RowBuffers {
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.key.clear();
+        buffers.value.clear();
+        buffers
+    }
+
+    pub(crate) fn give_buffers(&mut self, buffers: RowBuffers) {
+        self.buffers = buffers;
     }
 
     /// Removes the row of `key`.

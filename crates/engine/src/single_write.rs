@@ -1,7 +1,7 @@
 //! Writes of one operation, whose batch is the thread's own: what it was encoded in is there for the next one.
 //!
-//! A row of thirty columns grew its key, its value, what its format needs beside them and its batch from nothing each
-//! time: a seventh of what its writer did. Every thread that writes keeps some kilobytes.
+//! A row's key, its value, what its format needs beside them and its batch would grow from nothing each time. Every
+//! thread that writes keeps some kilobytes.
 
 use std::cell::Cell;
 

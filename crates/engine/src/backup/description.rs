@@ -17,7 +17,7 @@
 //! A description is written under a temporary name, synced, and renamed into place, when all its files are durable.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use mycelium_base::coding::Reader;
 use mycelium_base::hash::hash_key;
@@ -26,6 +26,7 @@ use mycelium_manifest::{FileMeta, ManifestState};
 use mycelium_vfs::{AccessPattern, Disk};
 
 use crate::copy::read_whole;
+use crate::note;
 
 const MAGIC: &[u8; 8] = b"MYCBACK1";
 const VERSION: u32 = 1;
@@ -48,13 +49,12 @@ pub(super) struct Description {
 impl Description {
     /// The description of a backup that is made now.
     pub(super) fn new(number: u64, state: ManifestState) -> Self {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { number, milliseconds: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX), state }
+        Self { number, milliseconds: note::now(), state }
     }
 
     /// When the backup was made; the beginning of 1970 if the system cannot say what the description does.
     pub(super) fn time(&self) -> SystemTime {
-        UNIX_EPOCH.checked_add(Duration::from_millis(self.milliseconds)).unwrap_or(UNIX_EPOCH)
+        note::time_of(self.milliseconds)
     }
 
     /// The files that the backup needs. Each comes once.
@@ -218,6 +218,7 @@ impl SharedFile {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use mycelium_base::TableId;
     use mycelium_manifest::edit::FORMAT_VERSION;

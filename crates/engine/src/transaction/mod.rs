@@ -372,9 +372,7 @@ impl Transaction {
 
     /// Writes a whole row of a typed table, one value per column in schema order.
     pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<()> {
-        let mut buffers = RowBuffers::default();
-        table.encode_row(row, &mut buffers)?;
-        self.put(table, &buffers.key, &buffers.value)
+        self.write_encoded(table, Operation::Put, |buffers| table.encode_row(row, buffers))
     }
 
     /// Changes some columns of a typed table's row, by name. A row that does not exist stays so.
@@ -384,9 +382,7 @@ impl Transaction {
         key_values: &[DatumRef<'_>],
         changes: &[(&str, DatumRef<'_>)],
     ) -> Result<()> {
-        let mut buffers = RowBuffers::default();
-        table.encode_patch(key_values, changes, &mut buffers)?;
-        self.patch(table, &buffers.key, &buffers.value)
+        self.write_encoded(table, Operation::Patch, |buffers| table.encode_patch(key_values, changes, buffers))
     }
 
     /// Removes a row of a typed table.
@@ -494,6 +490,19 @@ impl Transaction {
     fn check_table(&self, table: &Table) -> Result<()> {
         self.database.check_own(table)?;
         table.shared.check_alive()
+    }
+
+    /// Writes what `encode` makes, in the memory of the batch.
+    fn write_encoded(
+        &mut self,
+        table: &Table,
+        operation: Operation,
+        encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
+    ) -> Result<()> {
+        let mut buffers = self.batch.take_buffers();
+        let written = encode(&mut buffers).and_then(|()| self.write(table, operation, &buffers.key, &buffers.value));
+        self.batch.give_buffers(buffers);
+        written
     }
 
     fn write(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> Result<()> {

@@ -2,13 +2,14 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use mycelium_engine::{
     Background, Combiner, Compression, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadOptions,
     Result, Table, TableOptions,
 };
-use mycelium_vfs::MemoryDisk;
+use mycelium_vfs::{Disk, MemoryDisk};
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -52,6 +53,19 @@ pub fn scan_with(table: &Table, options: &ReadOptions) -> Rows {
         rows.next().unwrap();
     }
     found
+}
+
+/// The last sequence number of a database that was restored, and the rows of its table `t`. It is verified, and
+/// removed.
+pub fn take_restored(disk: &MemoryDisk, directory: &Path) -> Result<(u64, Rows)> {
+    let database = Database::open(directory, Options { create_if_missing: false, ..small_options(disk) })?;
+    assert_verified(&database);
+    let found = (database.last_sequence(), scan(&database.table("t")?));
+    database.close()?;
+    for name in disk.list(directory)? {
+        disk.remove(&directory.join(name))?;
+    }
+    Ok(found)
 }
 
 pub fn scan(table: &Table) -> Rows {

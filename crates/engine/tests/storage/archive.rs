@@ -15,7 +15,7 @@ use mycelium_vfs::{CrashDraw, Disk, Effect, Fault, FaultDisk, MemoryDisk, Operat
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::common::{Rows, assert_verified, fill, key, scan, small_options, small_table};
+use crate::common::{Rows, fill, key, scan, small_options, small_table, take_restored};
 
 const ARCHIVE: &str = "/archive";
 const BACKUPS: &str = "/backups";
@@ -42,14 +42,8 @@ fn until(disk: &MemoryDisk, until: RestorePoint) -> RestoreOptions {
 fn restored(disk: &MemoryDisk, request: &RestoreOptions) -> Result<(RestoreSummary, Rows)> {
     let directory = Path::new("/restored");
     let summary = backups(disk).restore_to(ARCHIVE, directory, request, |done, total| assert!(done <= total))?;
-    let database = Database::open(directory, Options { create_if_missing: false, ..small_options(disk) })?;
-    assert_verified(&database);
-    assert_eq!(database.last_sequence(), summary.sequence);
-    let rows = scan(&database.table("t")?);
-    database.close()?;
-    for name in disk.list(directory)? {
-        disk.remove(&directory.join(name))?;
-    }
+    let (sequence, rows) = take_restored(disk, directory)?;
+    assert_eq!(sequence, summary.sequence);
     Ok((summary, rows))
 }
 

@@ -10,7 +10,7 @@ use mycelium_engine::{
 use mycelium_manifest::{Manifest, ManifestOptions};
 use mycelium_vfs::{CrashDraw, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 
-use crate::common::{Append, Rows, assert_verified, fill, key, scan, small_options, small_table};
+use crate::common::{Append, Rows, assert_verified, fill, key, scan, small_options, small_table, take_restored};
 
 const BACKUPS: &str = "/backups";
 
@@ -32,15 +32,7 @@ fn numbers(disk: &MemoryDisk) -> Vec<u64> {
 fn restored(disk: &MemoryDisk, number: u64) -> Rows {
     let directory = Path::new("/restored");
     backups(disk).restore(number, directory, |done, total| assert!(done <= total)).unwrap();
-    let options = Options { create_if_missing: false, ..small_options(disk) };
-    let database = Database::open(directory, options).unwrap();
-    assert_verified(&database);
-    let rows = scan(&database.table("t").unwrap());
-    database.close().unwrap();
-    for name in disk.list(directory).unwrap() {
-        disk.remove(&directory.join(name)).unwrap();
-    }
-    rows
+    take_restored(disk, directory).unwrap().1
 }
 
 /// The SSTs in a directory.

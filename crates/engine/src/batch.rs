@@ -78,12 +78,7 @@ impl WriteBatch {
     /// Sets the row of `key`. In a typed table the key must be one that [`Table::row_key`] gives and the value one in
     /// the table's row format; a batch with others is refused when it is written.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
-        if let Some(formats) = &table.shared.formats
-            && let Err(error) = formats.check_key(key).and_then(|()| formats.check_row(value))
-        {
-            self.malformed.get_or_insert(Arc::new(error));
-        }
-        self.add(table, Operation::Put, key, value)
+        self.add_checked(table, Operation::Put, key, value)
     }
 
     /// Sets a row that was encoded.
@@ -161,15 +156,8 @@ impl WriteBatch {
 
     /// Changes some columns: `patch` is a value of the table's row format in which the other columns are absent.
     pub fn patch(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> &mut Self {
-        match &table.shared.formats {
-            Some(formats) => {
-                if let Err(error) = formats.check_key(key).and_then(|()| formats.check_patch(patch)) {
-                    self.malformed.get_or_insert(Arc::new(error));
-                }
-            }
-            None => self.unmergeable = true,
-        }
-        self.add(table, Operation::Patch, key, patch)
+        self.unmergeable |= table.shared.formats.is_none();
+        self.add_checked(table, Operation::Patch, key, patch)
     }
 
     /// The number of operations.
@@ -205,14 +193,6 @@ impl WriteBatch {
         self.count = position.1;
     }
 
-    /// What is wrong with a key or value added last, if it is none of its table: the batch, cut back to where it was
-    /// before, is right again.
-    pub(crate) fn take_malformed(&mut self) -> Option<Error> {
-        let refusal = self.malformed.is_some().then(|| self.refusal());
-        self.malformed = None;
-        refusal
-    }
-
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -221,8 +201,17 @@ impl WriteBatch {
         self.body
     }
 
+    /// Adds an operation whose key and value come from a caller.
+    fn add_checked(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> &mut Self {
+        if let Err(error) = check_form(table, operation, key, value) {
+            self.malformed.get_or_insert(Arc::new(error));
+        }
+        self.add(table, operation, key, value)
+    }
+
+    /// Adds an operation whose key and value are known to be of the table.
     #[inline]
-    fn add(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> &mut Self {
+    pub(crate) fn add(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> &mut Self {
         let database = table.database_identity();
         self.foreign |= *self.database.get_or_insert(database) != database;
         if key.len() > MAX_KEY_LEN {
@@ -255,7 +244,7 @@ impl WriteBatch {
             return Error::invalid(format!("a {what} of {len} bytes exceeds the limit of {limit}"));
         }
         if let Some(error) = &self.malformed {
-            return Error::invalid("a key or value that is none of its table").caused_by(error.to_string());
+            return none_of_its_table(error);
         }
         if self.unmergeable {
             return Error::invalid("merge needs a table with a merge operator, patch a table with a schema");
@@ -268,6 +257,22 @@ impl WriteBatch {
         }
         Error::invalid("the batch names tables of another database")
     }
+}
+
+/// Refuses a key that no row of the table can have, and a value that is no whole row, or no patch, of its.
+pub(crate) fn check_form(table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> Result<()> {
+    let Some(formats) = &table.shared.formats else { return Ok(()) };
+    match operation {
+        Operation::Put => formats.check_key(key).and_then(|()| formats.check_row(value)),
+        Operation::Patch => formats.check_key(key).and_then(|()| formats.check_patch(value)),
+        Operation::Delete | Operation::RangeDelete | Operation::Merge => Ok(()),
+    }
+}
+
+/// The error of an operation that [`check_form`] refuses.
+#[cold]
+pub(crate) fn none_of_its_table(error: &Error) -> Error {
+    Error::invalid("a key or value that is none of its table").caused_by(error.to_string())
 }
 
 /// Appends one operation.

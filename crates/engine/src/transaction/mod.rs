@@ -65,7 +65,7 @@ use mycelium_base::{EntryRef, Error, Operation, ReadCounters, Result, SequenceNu
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_merge::Lookup;
 
-use crate::batch::{Operations, RowBuffers, WriteBatch};
+use crate::batch::{Operations, RowBuffers, WriteBatch, check_form, none_of_its_table};
 use crate::database::{Database, Inner};
 use crate::index::Guard;
 use crate::locks::{HeldLocks, LockLimits};
@@ -492,7 +492,7 @@ impl Transaction {
         table.shared.check_alive()
     }
 
-    /// Writes what `encode` makes, in the memory of the batch.
+    /// Writes what `encode` makes, in the memory of the batch. It needs no look at its form.
     fn write_encoded(
         &mut self,
         table: &Table,
@@ -500,12 +500,25 @@ impl Transaction {
         encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
     ) -> Result<()> {
         let mut buffers = self.batch.take_buffers();
-        let written = encode(&mut buffers).and_then(|()| self.write(table, operation, &buffers.key, &buffers.value));
+        let checked =
+            encode(&mut buffers).and_then(|()| self.check_write(table, operation, &buffers.key, &buffers.value));
+        if checked.is_ok() {
+            self.add(table, operation, &buffers.key, &buffers.value);
+        }
         self.batch.give_buffers(buffers);
-        written
+        checked
     }
 
+    /// Writes what a caller encoded.
     fn write(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_write(table, operation, key, value)?;
+        check_form(table, operation, key, value).map_err(|error| none_of_its_table(&error))?;
+        self.add(table, operation, key, value);
+        Ok(())
+    }
+
+    /// Refuses what the table, or the batch, cannot take, whatever the form of key and value.
+    fn check_write(&self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_table(table)?;
         if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
             return Err(Error::invalid(format!(
@@ -530,24 +543,17 @@ impl Transaction {
             let message = format!("the transaction's writes take {bytes} bytes: at most {MAX_BATCH_LEN} are possible");
             return Err(Error::invalid(message));
         }
-        let position = self.batch.position();
-        match operation {
-            Operation::Put => self.batch.put(table, key, value),
-            Operation::Delete => self.batch.delete(table, key),
-            Operation::RangeDelete => self.batch.delete_range(table, key, value),
-            Operation::Merge => self.batch.merge(table, key, value),
-            Operation::Patch => self.batch.patch(table, key, value),
-        };
-        if let Some(refusal) = self.batch.take_malformed() {
-            self.batch.truncate(position);
-            return Err(refusal);
-        }
+        Ok(())
+    }
+
+    /// Adds a checked write to the batch, and to what the transaction reads.
+    fn add(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) {
+        self.batch.add(table, operation, key, value);
         let own = self
             .writes
             .entry(table.id())
             .or_insert_with(|| TableWrites { table: table.clone(), overlay: Overlay::default() });
         own.overlay.add(self.batch.position(), operation, key, value);
-        Ok(())
     }
 }
 

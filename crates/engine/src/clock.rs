@@ -1,4 +1,5 @@
-//! What tells the time of day. Nothing that a read answers depends on it: only when rows expire does.
+//! What tells the time of day. Nothing that a read answers depends on it: only when rows expire does, and what an
+//! archived log and backups have for the time of a commit.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -7,7 +7,7 @@
 //!          3 | table, the rest                                a bulk load is about to take the next sequence number
 //! ```
 //!
-//! Times are milliseconds since the beginning of 1970, UTC, by the clock of the machine. Only a database whose log is
+//! Times are milliseconds since the beginning of 1970, UTC, by the clock of the options. Only a database whose log is
 //! archived writes notes, and then only to segments of format version 2 of the log: an older version refuses these.
 //!
 //! 1. A segment begins with the first kind. A commit that comes [`PRECISION_MILLISECONDS`] or more after the last
@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use mycelium_base::coding::{Reader, put_varint};
 use mycelium_base::{Error, Result, SequenceNumber};
 
+use crate::clock::Clock;
 use crate::log_record::{encode_head, split_record};
 
 /// How far apart times in the log are while commits come.
@@ -96,13 +97,16 @@ impl<'a> Note<'a> {
 }
 
 /// The present time of notes.
-pub(crate) fn now() -> u64 {
-    milliseconds_of(SystemTime::now())
+pub(crate) fn now(clock: &dyn Clock) -> u64 {
+    milliseconds(clock.now())
 }
 
 /// A time as notes have it; 0 before 1970.
 pub(crate) fn milliseconds_of(time: SystemTime) -> u64 {
-    let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    milliseconds(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn milliseconds(since_1970: Duration) -> u64 {
     u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 

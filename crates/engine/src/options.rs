@@ -135,7 +135,7 @@ pub struct Options {
     pub slowed_bytes_per_second: u64,
     /// Key ranges into which one large compaction is cut to run in parallel, at most 1,024. Default: 1.
     pub subcompactions: usize,
-    /// Tells when rows expire. Default: the clock of the machine.
+    /// Tells when rows expire, and the times in an archived log and of backups. Default: the clock of the machine.
     pub clock: Arc<dyn Clock>,
     /// From the beginning of one pass over a table whose rows expire to that of the next, at least
     /// ([`crate::Database::set_expiry`]). Default: five minutes.

@@ -100,7 +100,8 @@ pub(crate) fn recover(directory: &Path, options: Options) -> Result<Inner> {
     let graveyard = Arc::<Graveyard>::default();
     let mut core = Core::new(manifest.file_numbers().clone(), filter_bytes(&options));
     let origin = Origin { identity: state.identity, history: state.history };
-    let archive = options.archive.as_ref().map(|archive| Archiver::new(disk.clone(), archive, origin));
+    let archiver = |archive| Archiver::new(disk.clone(), archive, origin, options.clock.clone());
+    let archive = options.archive.as_ref().map(archiver);
     let parts = Parts { disk: &*disk, directory, options: &options, state: &state, archive: archive.as_ref() };
     parts.open_tables(&mut core, &cache, &graveyard)?;
     let (replayed, writer) = parts.replay(&segments, &core)?;

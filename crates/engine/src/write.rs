@@ -112,9 +112,8 @@ impl Writer {
         self.log.as_mut().ok_or_else(|| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))
     }
 
-    /// Notes the present time in the log if it is due.
-    fn note_time(&mut self) -> Result<()> {
-        let now = note::now();
+    /// Notes the present time, `now`, in the log if it is due.
+    fn note_time(&mut self, now: u64) -> Result<()> {
         if note::is_due(self.noted, now) {
             let note = Note::Moment { milliseconds: now }.encode(self.last_sequence + 1);
             self.log()?.append(&[&note])?;
@@ -522,7 +521,7 @@ impl Inner {
         let mut head = std::mem::take(&mut writer.head);
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
-        let mut result = if self.archive.is_some() { writer.note_time() } else { Ok(()) };
+        let mut result = self.archive.as_ref().map_or(Ok(()), |archive| writer.note_time(archive.now()));
         let log = writer.log()?;
         for ReadyBatch { body, count, .. } in group.iter().map(|pending| pending.batch).filter(|batch| batch.count > 0)
         {

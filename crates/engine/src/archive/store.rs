@@ -13,7 +13,9 @@
 //! An opening finds what waited. The segments of the log's chain, from the one that it began on back, which are still
 //! there, are what the archive lacks: those before the first that is gone were archived before it went. What is no link
 //! of the chain was given up by a recovery, and is no part of the log. As nobody knows what of these is durable, they
-//! are copied.
+//! are copied. One whose header is damaged is archived as it is, and found to be damaged by a restore. The one that it
+//! continues is the next older one that is there, for a recovery that begins a segment removes what it gave up; unless
+//! that has a mark at its end which names another.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -25,6 +27,7 @@ use mycelium_wal::{FORMAT_VERSION, SegmentHeader, SegmentReader, SegmentWriter};
 
 use super::{ArchiveOptions, Origin};
 use crate::checkpoint::may_copy;
+use crate::clock::Clock;
 use crate::copy::{checksum_of_first, copy_pieces};
 use crate::core::SealedLog;
 use crate::database::Inner;
@@ -42,6 +45,7 @@ pub(crate) struct Archiver {
     directory: PathBuf,
     origin: Origin,
     most_waiting_bytes: u64,
+    clock: Arc<dyn Clock>,
     /// Locked while a segment is put into the archive.
     waiting: Mutex<Waiting>,
     waiting_bytes: AtomicU64,
@@ -71,18 +75,24 @@ struct Segment {
 }
 
 impl Archiver {
-    pub(crate) fn new(disk: Arc<dyn Disk>, options: &ArchiveOptions, origin: Origin) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, options: &ArchiveOptions, origin: Origin, clock: Arc<dyn Clock>) -> Self {
         Self {
             disk,
             directory: options.directory.clone(),
             origin,
             most_waiting_bytes: options.most_waiting_bytes,
+            clock,
             waiting: Mutex::new(Waiting::default()),
             waiting_bytes: AtomicU64::new(0),
             segments: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         }
+    }
+
+    /// The present time, as the log notes it.
+    pub(crate) fn now(&self) -> u64 {
+        note::now(&*self.clock)
     }
 
     /// Bytes of the log that the archive lacks and recovery does not need.
@@ -109,22 +119,43 @@ impl Archiver {
             SegmentReader::open(&*self.disk, &path, Some(number)).map(|reader| *reader.header())
         };
         let mut found = VecDeque::new();
-        let mut last = header(current)?;
-        while let Some((number, bytes)) = last.previous.filter(|(number, _)| *number < last.number) {
-            last = match header(number) {
-                Ok(header) => header,
+        let (mut last, mut previous) = (current, header(current)?.previous);
+        while let Some((number, mut bytes)) = previous.filter(|(number, _)| *number < last) {
+            previous = match header(number) {
+                Ok(header) => header.previous,
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
                 Err(error) if error.is_corruption() => {
-                    tracing::warn!(%error, "a log segment is damaged, and is not archived");
-                    break;
+                    tracing::warn!(%error, "a log segment is damaged, and archived as it is");
+                    bytes = bytes.min(self.disk.file_len(&directory.join(FileKind::Wal.name(number)))?);
+                    self.find_before(directory, number)?
                 }
                 Err(error) => return Err(error),
             };
             found.push_front(Segment { number, bytes, log: None });
+            last = number;
         }
         let numbers = found.iter().map(|segment| segment.number).collect();
         found.into_iter().for_each(|segment| self.add(segment));
         Ok(numbers)
+    }
+
+    /// The segment that `number` continues, whose own header does not tell, and how long it is.
+    fn find_before(&self, directory: &Path, number: FileNumber) -> Result<Option<(FileNumber, u64)>> {
+        let names = self.disk.list(directory)?;
+        let segments = names.iter().filter_map(|name| match FileKind::parse(name) {
+            Some((FileKind::Wal, segment)) => Some(segment),
+            _ => None,
+        });
+        let Some(before) = segments.filter(|segment| *segment < number).max() else { return Ok(None) };
+        let path = directory.join(FileKind::Wal.name(before));
+        let mut reader = match SegmentReader::open(&*self.disk, &path, Some(before)) {
+            // Nobody can tell where its records end.
+            Err(error) if error.is_corruption() => return Ok(Some((before, self.disk.file_len(&path)?))),
+            opened => opened?,
+        };
+        while reader.next()?.is_some() {}
+        let is_it = reader.continued_by().is_none_or(|successor| successor == number);
+        Ok(is_it.then(|| (before, reader.position())))
     }
 
     /// Steps 2 and 3.
@@ -202,7 +233,7 @@ pub(crate) fn begin_segment(
     let Some(archive) = archive else { return SegmentWriter::create(disk, path, header) };
     let Origin { identity, history } = archive.origin;
     let mut log = SegmentWriter::create_with_version(disk, path, header, FORMAT_VERSION)?;
-    log.append(&[&Note::Begin { identity, history, milliseconds: note::now() }.encode(next)])?;
+    log.append(&[&Note::Begin { identity, history, milliseconds: archive.now() }.encode(next)])?;
     log.sync()?;
     Ok(log)
 }

@@ -4,7 +4,7 @@
 //!  0   "MYCBACK1"
 //!  8   version u32              1
 //! 12   number u64               the one in the file's name
-//! 20   time u64                 milliseconds since the beginning of 1970, UTC
+//! 20   time u64                 milliseconds since the beginning of 1970, UTC, by which all was committed that it has
 //! 28   edits varint | edit bytes, that many times      version edits of the manifest, the first with its format
 //!                                                      version and the database's identity
 //!  n   XXH3-64 u64              of the n bytes before
@@ -47,12 +47,12 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// The description of a backup that is made now.
-    pub(super) fn new(number: u64, state: ManifestState) -> Self {
-        Self { number, milliseconds: note::now(), state }
+    /// The description of a backup of what was committed by `milliseconds` ([`note::now`]).
+    pub(super) fn new(number: u64, milliseconds: u64, state: ManifestState) -> Self {
+        Self { number, milliseconds, state }
     }
 
-    /// When the backup was made; the beginning of 1970 if the system cannot say what the description does.
+    /// By when all that the backup has was committed; the beginning of 1970 if the system cannot say what the description does.
     pub(super) fn time(&self) -> SystemTime {
         note::time_of(self.milliseconds)
     }

@@ -43,7 +43,7 @@ pub enum RestorePoint {
     End,
     /// This sequence number: everything up to it, and nothing after. Of a batch that goes beyond it nothing.
     Sequence(SequenceNumber),
-    /// This time, by the clock of the machine that wrote: nothing that was committed a second or more after it, and
+    /// This time, by the clock of the database that wrote ([`Options::clock`]): nothing that was committed a second or more after it, and
     /// everything that was committed before.
     Time(SystemTime),
 }
@@ -568,7 +568,7 @@ mod tests {
         let state = ManifestState { identity: 1, history: 2, last_sequence: 3, ..ManifestState::default() };
         let until = RestorePoint::Time(UNIX_EPOCH + Duration::from_millis(5000));
         let request = RestoreOptions { until, ..RestoreOptions::default() };
-        let mut replay = Replay::new(&log, &Description::new(7, state), &request);
+        let mut replay = Replay::new(&log, &Description::new(7, 0, state), &request);
         let begin = |history| Note::Begin { identity: 1, history, milliseconds: 9000 }.encode(2);
         // What the backup has is passed over, whatever its time.
         assert!(matches!(replay.take(&begin(2)), Ok(Taken::Nothing)));
@@ -588,7 +588,7 @@ mod tests {
         let log = Log { disk: &disk, origin, archive: Path::new("/archive"), database: None };
         let state = ManifestState { identity: 1, history: 2, last_sequence: 3, ..ManifestState::default() };
         let request = RestoreOptions::default();
-        let mut replay = Replay::new(&log, &Description::new(7, state), &request);
+        let mut replay = Replay::new(&log, &Description::new(7, 0, state), &request);
         let load = Note::Load { table: "t" }.encode(4);
         assert!(matches!(replay.take(&load), Ok(Taken::Nothing)));
         assert!(replay.missing_end().is_some_and(|error| error.kind() == ErrorKind::Unsupported));

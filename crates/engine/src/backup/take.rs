@@ -13,6 +13,7 @@ use super::{Backups, Catalog};
 use crate::copy::copy_file;
 use crate::database::{Database, Inner};
 use crate::moment::Moment;
+use crate::note;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
@@ -78,12 +79,14 @@ impl Inner {
         let catalog = backups.catalog()?;
         let _kept = self.keep_shown()?;
         let moment = self.take_moment()?;
+        // Only now: all that the moment has is older.
+        let time = note::now(&*self.options.clock);
         if moment.state.identity == 0 {
             return Err(Error::invalid("the database has no identity yet: it gets one when it is opened for writing")
                 .in_file(&self.directory));
         }
         catalog.check_owner(moment.state.identity, directory)?;
-        let result = self.add_backup(&backups, &catalog, &moment, progress);
+        let result = self.add_backup(&backups, &catalog, &moment, time, progress);
         if result.is_err()
             && let Err(error) = backups.catalog().and_then(|now| backups.remove_unneeded(&now, &BTreeSet::new()))
         {
@@ -97,6 +100,7 @@ impl Inner {
         backups: &Backups,
         catalog: &Catalog,
         moment: &Moment,
+        time: u64,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BackupSummary> {
         let number = catalog.next_number(&backups.directory)?;
@@ -108,7 +112,7 @@ impl Inner {
         added.extend(backups.take_in(&written)?);
         backups.disk.sync_directory(&backups.directory)?;
         outputs.lock().keep();
-        let description = Description::new(number, moment.state.apply(&written)?);
+        let description = Description::new(number, time, moment.state.apply(&written)?);
         description.write(&*backups.disk, &backups.directory)?;
         Ok(summarize(&description, &added))
     }

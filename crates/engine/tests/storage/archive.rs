@@ -141,6 +141,60 @@ fn a_restore_to_a_time_takes_what_was_committed_by_then() {
     assert!(summary.time <= tomorrow);
 }
 
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Those of the log and of backups were the machine's, whatever the clock was.
+#[test]
+fn times_were_not_those_of_the_clock_that_was_given() {
+    let (disk, clock) = (MemoryDisk::new(), Arc::new(ManualClock::at(at(1_000))));
+    let database = Database::open("/db", Options { clock: clock.clone(), ..archived(&disk) }).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    database.backup(BACKUPS).unwrap();
+    assert_eq!(backups(&disk).list().unwrap()[0].time, UNIX_EPOCH + at(1_000));
+    let mut states = vec![(UNIX_EPOCH + at(1_000), scan(&table))];
+    for round in 2..5 {
+        clock.set(at(1_000 * u64::from(round)));
+        fill(&table, 10 * round, 10 * round + 10, "v");
+        states.push((UNIX_EPOCH + at(1_000 * u64::from(round)), scan(&table)));
+    }
+    database.flush().unwrap();
+    for (time, rows) in states {
+        let (summary, found) = restored(&disk, &until(&disk, RestorePoint::Time(time + at(500)))).unwrap();
+        assert_eq!((summary.time, found), (time, rows));
+    }
+    let too_early = restored(&disk, &until(&disk, RestorePoint::Time(UNIX_EPOCH + at(999)))).unwrap_err();
+    assert_eq!(too_early.kind(), ErrorKind::NotFound, "{too_early}");
+}
+
+/// A restore to a moment while it was made began with an older one, or was refused.
+#[test]
+fn a_backup_had_the_time_of_its_end() {
+    let (disk, clock) = (MemoryDisk::new(), Arc::new(ManualClock::at(at(1_000))));
+    let database = Database::open("/db", Options { clock: clock.clone(), ..archived(&disk) }).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    fill(&table, 0, 10, "v");
+    let rows = scan(&table);
+    let mut is_written_to = false;
+    let copying = |_, _| {
+        if !is_written_to {
+            is_written_to = true;
+            clock.set(at(2_000));
+            fill(&table, 10, 20, "v");
+            clock.set(at(3_000));
+        }
+    };
+    let backup = database.backup_with_progress(BACKUPS, copying).unwrap();
+    assert_eq!(backups(&disk).list().unwrap()[0].time, UNIX_EPOCH + at(1_000));
+    database.flush().unwrap();
+    let (summary, found) = restored(&disk, &until(&disk, RestorePoint::Time(UNIX_EPOCH + at(1_500)))).unwrap();
+    assert_eq!((summary.backup, summary.sequence, found), (backup.number, backup.sequence, rows));
+    assert_eq!(summary.time, UNIX_EPOCH + at(1_000));
+    let (_, found) = restored(&disk, &until(&disk, RestorePoint::Time(UNIX_EPOCH + at(2_500)))).unwrap();
+    assert_eq!(found, scan(&table));
+}
+
 /// The log says nothing of bulk loads and of what changes tables.
 #[test]
 fn a_restore_ends_before_what_the_log_does_not_have() {
@@ -402,6 +456,53 @@ fn an_archive_that_fails_keeps_the_log_and_stops_writes_at_a_bound() {
         assert_eq!(told.archived.load(Ordering::Relaxed), metrics.archived_segments);
         let (_, rows) = restored(&memory, &until(&memory, RestorePoint::End)).unwrap();
         assert_eq!(rows, scan(&table));
+    }
+}
+
+/// Neither it nor those before it came to the archive, and all were removed.
+#[test]
+fn a_waiting_segment_with_a_damaged_header_hid_those_before_it() {
+    let on = |disk: &FaultDisk, memory: &MemoryDisk| Options { disk: Arc::new(disk.clone()), ..archived(memory) };
+    // There is no archive, so that they wait.
+    let full = || Fault::new(OperationKind::CreateDirectory, Effect::NoSpace).sticky();
+    for is_recovered in [false, true] {
+        let mut memory = MemoryDisk::new();
+        let disk = FaultDisk::over_memory(memory.clone());
+        let mut database = Database::open("/db", on(&disk, &memory)).unwrap();
+        let mut table = database.create_table("t", small_table()).unwrap();
+        database.backup(BACKUPS).unwrap();
+        disk.schedule(full());
+        fill(&table, 0, 10, "v");
+        database.flush().unwrap();
+        fill(&table, 10, 20, "v");
+        let before = (database.last_sequence(), scan(&table));
+        if is_recovered {
+            // The segment ends without a mark that names the next.
+            memory = memory.kill_image();
+            let disk = FaultDisk::over_memory(memory.clone());
+            disk.schedule(full());
+            database = Database::open("/db", on(&disk, &memory)).unwrap();
+            table = database.table("t").unwrap();
+        } else {
+            database.flush().unwrap();
+        }
+        fill(&table, 20, 30, "v");
+        database.flush().unwrap();
+        assert_eq!(database.metrics().archived_segments, 0);
+        drop(table);
+        database.close().unwrap();
+
+        let is_log = |path: &PathBuf| path.starts_with("/db") && path.extension().is_some_and(|is| is == "wal");
+        let mut logs: Vec<PathBuf> = memory.paths().into_iter().filter(is_log).collect();
+        logs.sort();
+        // The newest is the one that recovery needs.
+        let damaged = &logs[logs.len() - 2];
+        memory.flip_bit(damaged, 8 * 12).unwrap();
+        Database::open("/db", archived(&memory)).unwrap().close().unwrap();
+        let farthest = RestoreOptions { as_far_as_possible: true, ..until(&memory, RestorePoint::End) };
+        let (summary, rows) = restored(&memory, &farthest).unwrap();
+        assert_eq!((summary.sequence, rows), before, "recovered: {is_recovered}");
+        assert!(summary.ended_by.is_some_and(|error| error.is_corruption()), "recovered: {is_recovered}");
     }
 }
 

@@ -26,7 +26,7 @@ use crate::shape::TableFormats;
 use crate::snapshot::Snapshot;
 use crate::sources::{Source, shared_read_ahead};
 use crate::table::{TableShared, TableState};
-use crate::traces::{ScanTally, TracedRun};
+use crate::traces::{ScanTally, TableTraces, TracedRun};
 use crate::tree::{OpenRun, Tree};
 
 /// Walks the rows of a table forwards and backwards. Belongs to one thread at a time.
@@ -344,9 +344,10 @@ fn columnar_runs<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<&'t Open
 }
 
 /// A scan of the wanted columns that reads blocks of columns, where the files are such, for a builder with the layout
-/// of the rows. Else `None`.
+/// of the rows. Else `None`. What it reads is counted in `traces`.
 pub(crate) fn block_scan(
     table: &TableShared,
+    traces: Option<&Arc<TableTraces>>,
     (state, snapshot): (&TableState, SequenceNumber),
     options: &ReadOptions,
     wanted: &ColumnSet,
@@ -365,7 +366,7 @@ pub(crate) fn block_scan(
     let runs = WantedRuns {
         columns: Some(&columns),
         plan: Some(&plan),
-        tally: ScanTally::new(table.traces.as_ref(), &state.tree, Some(wanted)),
+        tally: ScanTally::new(traces, &state.tree, Some(wanted)),
         layer_runs,
         marks: Some(marks_of(columns.iter())),
     };
@@ -406,12 +407,17 @@ pub(crate) fn derived_entries(
 }
 
 impl TableIterator {
-    /// Rows in the table's own format.
-    pub(crate) fn new(database: &Inner, table: &TableShared, options: &ReadOptions) -> Result<Self> {
+    /// Rows in the table's own format; what is read of them is counted in `traces`.
+    pub(crate) fn new(
+        database: &Inner,
+        table: &TableShared,
+        traces: Option<&Arc<TableTraces>>,
+        options: &ReadOptions,
+    ) -> Result<Self> {
         let (state, snapshot) = Self::moment(database, table, options)?;
         let joined = table.formats.as_ref().filter(|_| state.tree.has_groups);
         let plan = joined.map(|_| table.merge_plan(&state.tree, None)).transpose()?;
-        let tally = ScanTally::new(table.traces.as_ref(), &state.tree, None);
+        let tally = ScanTally::new(traces, &state.tree, None);
         let wanted = WantedRuns { plan: plan.as_deref(), tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &wanted);
         let counters = sources.counters;
@@ -437,7 +443,7 @@ impl TableIterator {
         wanted: &ColumnSet,
     ) -> Result<(Self, Arc<PackedLayout>)> {
         let moment = Self::moment(database, table, options)?;
-        Self::packed_at(table, moment, options, wanted)
+        Self::packed_at(table, table.traces.as_ref(), moment, options, wanted)
     }
 
     /// The state of the table, and the sequence number to read at.
@@ -451,20 +457,22 @@ impl TableIterator {
         Ok((Guard::into_inner(state), snapshot))
     }
 
-    /// The same at one moment: a state of the table, and a sequence number that was the newest, or read, after it.
+    /// The same at one moment: a state of the table, and a sequence number that was the newest, or read, after it. What
+    /// is read is counted in `traces`.
     pub(crate) fn packed_at(
         table: &TableShared,
+        traces: Option<&Arc<TableTraces>>,
         (state, snapshot): (Arc<TableState>, SequenceNumber),
         options: &ReadOptions,
         wanted: &ColumnSet,
     ) -> Result<(Self, Arc<PackedLayout>)> {
         let formats = table.typed_formats()?;
         if formats.is_packed() && !state.tree.has_groups {
-            let rows = Self::stored_at(table, (state, snapshot), options, wanted);
+            let rows = Self::stored_at(table, traces, (state, snapshot), options, wanted);
             return Ok((rows, formats.packed_layout().clone()));
         }
         let (to_merge, plan) = (columns_to_merge(&state.tree, wanted), table.merge_plan(&state.tree, Some(wanted))?);
-        let tally = ScanTally::new(table.traces.as_ref(), &state.tree, Some(wanted));
+        let tally = ScanTally::new(traces, &state.tree, Some(wanted));
         let runs = WantedRuns { columns: to_merge.as_ref(), plan: Some(&plan), tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let (counters, layout) = (sources.counters, plan.layout().clone());
@@ -476,12 +484,13 @@ impl TableIterator {
     /// groups at this moment.
     pub(crate) fn stored_at(
         table: &TableShared,
+        traces: Option<&Arc<TableTraces>>,
         (state, snapshot): (Arc<TableState>, SequenceNumber),
         options: &ReadOptions,
         wanted: &ColumnSet,
     ) -> Self {
         debug_assert!(!state.tree.has_groups, "rows are to be put together");
-        let tally = ScanTally::new(table.traces.as_ref(), &state.tree, Some(wanted));
+        let tally = ScanTally::new(traces, &state.tree, Some(wanted));
         let runs = WantedRuns { tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;

@@ -30,7 +30,7 @@ impl Table {
     /// An iterator over rows in key order, unpositioned. It reads one state of the table whatever happens meanwhile,
     /// and pins the files and memtables of that state until it is dropped. Fails as [`Table`] says.
     pub fn iter(&self, options: &ReadOptions) -> Result<TableIterator> {
-        TableIterator::new(&self.database, &self.shared, options)
+        TableIterator::new(&self.database, &self.shared, self.shared.traces.as_ref(), options)
     }
 
     /// Sets a row. See [`Durability`] for what the return means. In a typed table the key must be one that

@@ -97,18 +97,11 @@ impl Inner {
         options: &ReadOptions,
         counters: &mut ReadCounters,
     ) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
-        let formats = table.typed_formats()?;
         let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
-        if formats.is_packed() && !state.tree.has_groups {
-            let row = read.get(&state, key, counters)?;
-            self.trace_point(&read, wanted);
-            return Ok(row.map(|row| (formats.packed_layout().clone(), row)));
-        }
-        let plan = table.merge_plan(&state.tree, wanted)?;
-        let row = read.get_columns(&state, key, plan.clone(), counters)?;
+        let row = read.get_packed(&state, key, wanted, counters);
         self.trace_point(&read, wanted);
-        Ok(row.map(|row| (plan.layout().clone(), row)))
+        row
     }
 
     pub(crate) fn multi_get(
@@ -233,6 +226,25 @@ impl PointRead<'_> {
             self.search_tree(state, key, hash, &mut lookup, counters)?;
         }
         lookup.finish(key, self.table.combiner.as_deref())
+    }
+
+    /// The wanted columns (all if `None`) of a typed table's row, packed, with their layout, which may have more
+    /// columns.
+    pub(crate) fn get_packed(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        wanted: Option<&ColumnSet>,
+        counters: &mut ReadCounters,
+    ) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
+        let formats = self.table.typed_formats()?;
+        if formats.is_packed() && !state.tree.has_groups {
+            let row = self.get(state, key, counters)?;
+            return Ok(row.map(|row| (formats.packed_layout().clone(), row)));
+        }
+        let plan = self.table.merge_plan(&state.tree, wanted)?;
+        let row = self.get_columns(state, key, plan.clone(), counters)?;
+        Ok(row.map(|row| (plan.layout().clone(), row)))
     }
 
     /// Whether the row is settled by memtables alone.

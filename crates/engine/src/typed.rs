@@ -20,6 +20,7 @@ use crate::options::Durability;
 use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::table::{Table, TableState};
+use crate::traces::TableTraces;
 
 /// What a typed scan reads.
 ///
@@ -322,6 +323,11 @@ impl Table {
     /// # Ok::<(), mycelium_engine::Error>(())
     /// ```
     pub fn scan_batches(&self, options: ScanOptions) -> Result<BatchScan> {
+        self.scan_counted_in(self.shared.traces.as_ref(), options)
+    }
+
+    /// As [`Table::scan_batches`]; what it reads is counted in `traces`.
+    pub(crate) fn scan_counted_in(&self, traces: Option<&Arc<TableTraces>>, options: ScanOptions) -> Result<BatchScan> {
         let formats = self.shared.typed_formats()?;
         let schema = formats.schema().clone();
         let (lower, upper) = key_bounds(&schema, &options.lower, &options.upper)?;
@@ -349,7 +355,7 @@ impl Table {
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
         let filtering = (filter.as_ref(), options.filter_plan);
-        if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filtering)? {
+        if let Some(blocks) = block_scan(shared, traces, (&moment.0, moment.1), &read, &wanted, filtering)? {
             let builder = builder(Arc::new(PackedLayout::of(schema, &wanted)))?;
             let snapshot = read.snapshot.clone();
             let source = ScanSource::Blocks { scan: Box::new(blocks), _state: moment.0, _snapshot: snapshot };
@@ -358,12 +364,12 @@ impl Table {
         if filter.is_none() && !formats.is_packed() && !moment.0.tree.has_groups {
             // Rows lie as they were written: their columns are read without packing them first.
             let builder = builder(formats.packed_layout().clone())?;
-            let mut rows = Box::new(TableIterator::stored_at(shared, moment, &read, &wanted));
+            let mut rows = Box::new(TableIterator::stored_at(shared, traces, moment, &read, &wanted));
             rows.seek_to_first()?;
             let source = ScanSource::Stored { rows, format: formats.rows().clone(), scratch: Box::default() };
             return Ok(BatchScan { source, builder, left, done: false });
         }
-        let (mut rows, layout) = TableIterator::packed_at(shared, moment, &read, &wanted)?;
+        let (mut rows, layout) = TableIterator::packed_at(shared, traces, moment, &read, &wanted)?;
         let filter = filter.map(|filter| RowFilter::new(layout.clone(), &filter));
         let builder = builder(layout)?;
         rows.seek_to_first()?;

@@ -17,7 +17,7 @@
 //! Memory: the keys of [`ROWS_AT_ONCE`] rows, and no more than [`BYTES_AT_ONCE`] and a key. Between two transactions a
 //! pass holds no lock, no snapshot and no file. The thread that makes passes rests after each transaction, and after a
 //! scan that found nothing, [`REST`] times as long as that took: it takes a tenth of the time of one thread, at most,
-//! of its reads as of its writes.
+//! of its reads as of its writes. What it reads is no workload, and in no trace.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ use super::definition::Expiry;
 use crate::block_scan::RowFilter;
 use crate::locks::LockName;
 use crate::options::Durability;
-use crate::read_options::ReadOptions;
+use crate::read::PointRead;
+use crate::snapshot::Snapshot;
 use crate::sync::atomic::Ordering;
 use crate::table::Table;
 use crate::transaction::{IsolationLevel, Transaction, TransactionOptions};
@@ -126,7 +127,7 @@ impl Pass {
     fn find(&self, behind: Option<&[u8]>) -> Result<Option<Found>> {
         let transaction = self.begin();
         let behind = behind.map(|behind| key::decode_key(&self.schema, behind)).transpose()?;
-        let mut scan = self.table.scan_batches(ScanOptions {
+        let options = ScanOptions {
             projection: Some(self.schema.primary_key().to_vec()),
             lower: behind.map_or(Bound::Unbounded, Bound::Excluded),
             upper: if self.is_by_key() { Bound::Included(vec![self.latest.clone()]) } else { Bound::Unbounded },
@@ -135,7 +136,8 @@ impl Pass {
             batch_bytes: BYTES_AT_ONCE,
             filter: Some(self.filter.clone()),
             ..ScanOptions::default()
-        })?;
+        };
+        let mut scan = self.table.scan_counted_in(None, options)?;
         loop {
             match scan.next_or_pause().transpose()? {
                 None => return Ok(Some(Found { transaction, keys: Vec::new(), is_last: true })),
@@ -182,16 +184,24 @@ impl Pass {
     /// Deletes those of the rows that have expired now.
     fn judge_again(&self, keys: &[Vec<u8>]) -> Result<u64> {
         let transaction = self.begin();
-        let options = ReadOptions::at(transaction.snapshot());
+        let expired = self.expired_at(transaction.snapshot(), keys)?;
+        self.delete(transaction, &expired, Extent::Keys)
+    }
+
+    /// Those of the rows that have expired at a snapshot.
+    fn expired_at(&self, snapshot: &Snapshot, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let (database, table) = (&self.table.database, &self.table.shared);
+        let (state, sequence) = database.read_moment(table, Some(snapshot))?;
+        let (read, wanted) = (PointRead::new(table, sequence), self.table.value_columns(Some(&[self.column]))?);
         let mut expired = Vec::with_capacity(keys.len());
         for key in keys {
-            let row = self.table.get_packed(key, Some(&[self.column]), &options, &mut ReadCounters::default())?;
+            let row = read.get_packed(&state, key, Some(&wanted), &mut ReadCounters::default())?;
             let Some((layout, row)) = row else { continue };
             if RowFilter::new(layout, &self.filter).passes(key, &row)? {
                 expired.push(key.clone());
             }
         }
-        self.delete(transaction, &expired, Extent::Keys)
+        Ok(expired)
     }
 
     fn is_locked(&self, key: &[u8]) -> bool {
@@ -251,7 +261,7 @@ mod tests {
     use mycelium_vfs::MemoryDisk;
 
     use super::*;
-    use crate::{Background, Database, ManualClock, Options, TableOptions};
+    use crate::{Background, Database, ManualClock, Options, ReadOptions, TableOptions};
 
     const NOW: Duration = Duration::from_secs(1000);
 

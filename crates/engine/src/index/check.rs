@@ -62,7 +62,7 @@ impl Inner {
             return Ok(counts);
         }
         let options = ReadOptions { fill_cache: false, read_ahead: 256 << 10, ..options.clone() };
-        let mut rows = TableIterator::new(self, table, &options)?;
+        let mut rows = TableIterator::new(self, table, None, &options)?;
         rows.seek_to_first()?;
         while rows.valid() {
             for (deriver, count) in derivers.iter_mut().zip(&mut counts) {

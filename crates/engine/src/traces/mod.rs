@@ -8,6 +8,8 @@
 //! 3. *Writes* are counted at the flush, off the path of writers: a `Put` or `Delete` is what the model calls an insert
 //!    (an entry in every column group), and so is a range delete, which is counted apart; a patch is an update of its
 //!    columns at every level that it has to pass.
+//! 4. What the engine reads for itself, to find rows that have expired or to verify indexes and views, is not counted:
+//!    no layout should follow it.
 //!
 //! Key-value tables have nothing to count, and pay one branch for it.
 

@@ -55,7 +55,7 @@ fn adds_up(
     budget: usize,
 ) -> Result<bool> {
     let options = ReadOptions { fill_cache: false, read_ahead: 256 << 10, ..ReadOptions::at(snapshot) };
-    let mut rows = RowScan::new(table, moment.clone(), &options, view, budget)?;
+    let mut rows = RowScan::new(table, None, moment.clone(), &options, view, budget)?;
     let mut from = Vec::new();
     loop {
         let to = rows.add_part(&from)?;

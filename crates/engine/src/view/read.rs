@@ -37,6 +37,7 @@ use crate::iterator::TableIterator;
 use crate::read_options::ReadOptions;
 use crate::sources::Source;
 use crate::table::{TableShared, TableState};
+use crate::traces::TableTraces;
 use crate::tree::OpenRun;
 
 /// Groups may always take so many bytes.
@@ -102,7 +103,7 @@ pub(super) fn read_groups(
     options: &ReadOptions,
     budget: usize,
 ) -> Result<(Groups, ViewCounters)> {
-    let mut rows = RowScan::new(table, (state.clone(), snapshot), options, view, budget)?;
+    let mut rows = RowScan::new(table, table.traces.as_ref(), (state.clone(), snapshot), options, view, budget)?;
     let (lower, upper) = options.bounds();
     let sources = Sources::new(table, &state, snapshot, options, &table.history_columns(view)?);
     let counters = ViewCounters { reads: sources.counters, ..ViewCounters::default() };
@@ -127,15 +128,17 @@ pub(super) struct RowScan {
 }
 
 impl RowScan {
+    /// What is read is counted in `traces`.
     pub(super) fn new(
         table: &TableShared,
+        traces: Option<&Arc<TableTraces>>,
         moment: Moment,
         options: &ReadOptions,
         view: &ViewDefinition,
         budget: usize,
     ) -> Result<Self> {
         let columns = view.aggregation.columns_read();
-        let (rows, layout) = TableIterator::packed_at(table, moment, options, columns)?;
+        let (rows, layout) = TableIterator::packed_at(table, traces, moment, options, columns)?;
         let input = view.aggregation.packed_input(&layout);
         let groups = Groups::new(view.aggregation.clone());
         Ok(Self { rows, input, groups, budget, is_placed: false, count: 0 })

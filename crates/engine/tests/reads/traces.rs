@@ -3,12 +3,13 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, IndexOptions, LeveledOptions, Options, Policy, ReadOptions,
-    ScanOptions, Table, TableOptions, Trace,
+    Background, Database, Durability, ErrorKind, Expiry, IndexOptions, LeveledOptions, ManualClock, Options, Policy,
+    ReadOptions, ScanOptions, Table, TableOptions, Trace,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 use rand::rngs::SmallRng;
@@ -159,6 +160,34 @@ fn a_scripted_workload_is_counted_as_it_was() {
     let plain = database.create_table("kv", TableOptions::default()).unwrap();
     assert_eq!(plain.trace().unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert!(plain.advise(None).is_err());
+}
+
+/// Passes over expired rows, and verification.
+#[test]
+fn what_the_engine_reads_for_itself_was_counted_as_if_it_had_been_asked_for() {
+    let disk = MemoryDisk::new();
+    let clock = Arc::new(ManualClock::at(Duration::from_secs(1_000)));
+    let database = Database::open("/db", Options { clock, ..roomy_options(&disk) }).unwrap();
+    let schema = Schema::parse("id int64 not null, at timestamp(s), city utf8, primary key (id)").unwrap();
+    let expiry = Some(Expiry::new("at", Duration::from_secs(100)));
+    let table = database.create_typed_table("t", schema, TableOptions { expiry, ..options(false) }).unwrap();
+    let by_city = IndexOptions { name: "by_city".into(), on: vec!["city".into()], ..IndexOptions::default() };
+    database.create_index(&table, &by_city).unwrap();
+    for id in 0..400 {
+        let at = if id % 4 == 0 { 10 } else { 5_000 };
+        let row = [DatumRef::Int64(id), DatumRef::Timestamp(at), DatumRef::Utf8("Graz")];
+        table.insert_row(&row, Durability::Buffered).unwrap();
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    let before = table.trace().unwrap();
+    assert_verified(&database);
+    assert_eq!(table.trace().unwrap(), before, "verified");
+    assert_eq!(database.expire_rows(&table).unwrap(), 100);
+    assert_eq!(table.trace().unwrap(), before, "expired");
+    let options = ScanOptions { projection: Some(vec![1]), ..ScanOptions::default() };
+    assert_eq!(table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 300);
+    assert!(table.trace().unwrap().operations() > before.operations());
 }
 
 /// Each column group of a level holds the same keys: they count once.

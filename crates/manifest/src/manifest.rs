@@ -19,7 +19,9 @@
 //! 4. If the file has grown past its limit, roll over: write the state to a fresh manifest, and a seal, sync it, write
 //!    `CURRENT` to a temporary file, sync it, rename it into place, sync the directory, remove the old manifest. What
 //!    the seal says is true by the time that `CURRENT` names the file; so it can be synced along, and a state that no
-//!    edit follows, as that of a checkpoint, cannot lose its end unnoticed.
+//!    edit follows, as that of a checkpoint, cannot lose its end unnoticed. If there is no descriptor to sync the
+//!    directory with, no sync was made, and another may be: a crash finds either manifest, both of which have this
+//!    state, until the next edit syncs the directory first.
 //!
 //! [`Manifest::recover`] replays the manifest that `CURRENT` names and always rolls over, so that nothing is ever
 //! appended behind a torn tail.
@@ -115,6 +117,8 @@ pub struct Manifest {
     state: ManifestState,
     numbers: FileNumbers,
     record: Vec<u8>,
+    /// The manifest before this one, while it is not known that a crash finds this one.
+    replaced: Option<PathBuf>,
     poisoned: Option<Error>,
 }
 
@@ -227,6 +231,7 @@ impl Manifest {
         if let Some(error) = &self.poisoned {
             return Err(error.duplicate());
         }
+        self.finish_switch()?;
         self.numbers.raise_to(edit.next_file_number.unwrap_or(0));
         let edit = VersionEdit { next_file_number: Some(self.numbers.peek()), ..edit.clone() };
         let change = self.state.change(&edit)?;
@@ -299,7 +304,8 @@ impl Manifest {
     }
 
     /// Replaces the live manifest. A full disk, or want of descriptors, before the switch leaves the old one in use, to
-    /// grow to twice its length before the next try; any other failure poisons.
+    /// grow to twice its length before the next try. Want of descriptors behind it leaves the switch to be synced; any
+    /// other failure poisons.
     fn roll_over(&mut self) -> Result<()> {
         let number = self.numbers.allocate();
         self.state.next_file_number = self.state.next_file_number.max(number.saturating_add(1));
@@ -317,9 +323,28 @@ impl Manifest {
             Err(error) => return Err(self.poison(error)),
         }
         self.start_len = self.writer.len();
-        switch_current(&*self.disk, &self.directory, number).map_err(|e| self.poison(e))?;
-        self.disk.remove(&old).ok();
-        Ok(())
+        rename_current(&*self.disk, &self.directory, number).map_err(|e| self.poison(e))?;
+        self.replaced = Some(old);
+        match self.finish_switch() {
+            // Both manifests have the edit, durably.
+            Err(error) if error.kind() == ErrorKind::TooManyOpenFiles => Ok(()),
+            finished => finished,
+        }
+    }
+
+    /// Makes the last switch of `CURRENT` durable, if it is not known to be, and removes the manifest before it. After
+    /// want of a descriptor that is still to be done; any other failure poisons.
+    fn finish_switch(&mut self) -> Result<()> {
+        let Some(replaced) = &self.replaced else { return Ok(()) };
+        match self.disk.sync_directory(&self.directory) {
+            Ok(()) => {
+                self.disk.remove(replaced).ok();
+                self.replaced = None;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::TooManyOpenFiles => Err(error),
+            Err(error) => Err(self.poison(error)),
+        }
     }
 
     #[cold]
@@ -344,7 +369,8 @@ impl Manifest {
         }
         state.next_file_number = number.saturating_add(1);
         let writer = prepare(&*disk, directory, number, &state)?;
-        switch_current(&*disk, directory, number)?;
+        rename_current(&*disk, directory, number)?;
+        disk.sync_directory(directory)?;
         Ok(Self {
             start_len: writer.len(),
             numbers: FileNumbers::starting_at(state.next_file_number),
@@ -354,6 +380,7 @@ impl Manifest {
             writer,
             state,
             record: Vec::new(),
+            replaced: None,
             poisoned: None,
         })
     }
@@ -574,10 +601,9 @@ fn prepare(disk: &dyn Disk, directory: &Path, number: FileNumber, state: &Manife
     Ok(writer)
 }
 
-/// Makes `CURRENT` name the manifest that was prepared, durably.
-fn switch_current(disk: &dyn Disk, directory: &Path, number: FileNumber) -> Result<()> {
-    disk.rename(&directory.join(FileKind::Temporary.name(number)), &directory.join("CURRENT"))?;
-    disk.sync_directory(directory)
+/// Makes `CURRENT` name the manifest that was prepared; durably, once the directory is synced.
+fn rename_current(disk: &dyn Disk, directory: &Path, number: FileNumber) -> Result<()> {
+    disk.rename(&directory.join(FileKind::Temporary.name(number)), &directory.join("CURRENT"))
 }
 
 /// The name and the number of the live manifest.

@@ -731,6 +731,39 @@ fn a_failed_operation_is_never_papered_over() {
     assert!(poisoned > 20, "{poisoned}");
 }
 
+/// It ended the manifest, for nobody knew which one a crash would find.
+#[test]
+fn want_of_a_descriptor_once_current_was_switched_ended_the_manifest() {
+    let memory = new_disk();
+    let faulty = Arc::new(FaultDisk::new(memory.clone()));
+    let mut manifest = Manifest::create(faulty.clone(), &directory(), SMALL).unwrap();
+    let first = manifest.path().to_path_buf();
+    let assert_a_crash_finds = |state: &ManifestState| {
+        for seed in 0..40 {
+            let image = memory.crash_image(&CrashDraw::from_seed(seed));
+            let found = Manifest::read(&image, &directory()).unwrap();
+            assert_eq!(comparable(&found), comparable(state), "seed {seed}");
+        }
+    };
+    // The name of the second manifest is synced, then the switch.
+    faulty.schedule(Fault::new(OperationKind::SyncDirectory, Effect::TooManyOpenFiles).nth(2).sticky());
+    let mut next = 0;
+    while manifest.path() == first {
+        manifest.apply(&create(next, 300)).unwrap();
+        next += 1;
+    }
+    for _ in 0..2 {
+        let error = manifest.apply(&create(next, 300)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooManyOpenFiles);
+        assert!(!manifest.is_poisoned() && memory.exists(&first).unwrap());
+        assert_a_crash_finds(manifest.state());
+    }
+    faulty.heal();
+    manifest.apply(&create(next, 300)).unwrap();
+    assert!(!memory.exists(&first).unwrap());
+    assert_a_crash_finds(manifest.state());
+}
+
 /// What is left of it is a state that the database was in, and what comes after it is told.
 #[test]
 fn a_damaged_manifest_is_read_up_to_its_damage() {

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiments::{dictionary, laser};
+#[cfg(feature = "sql")]
+use crate::experiments::analytics;
+use crate::experiments::{
+    aligned, buffer, dictionary, htap, kernels, laser, prefix_filters, snapshot_filters, tables, transformations,
+};
 use crate::isolation;
 use crate::keys::ValueKind;
 use crate::report::Report;
@@ -240,96 +244,99 @@ impl BenchArgs {
 
     /// Runs one of [`EXPERIMENTS`], of LASER's or of LSM-OPD's, and puts what it showed into the report.
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
-        #[cfg(feature = "sql")]
-        use crate::experiments::analytics;
-        use crate::experiments::{
-            aligned, buffer, htap, kernels, prefix_filters, snapshot_filters, tables, transformations,
-        };
-
         if let Some(part) = laser_part(name) {
-            let settings = laser::LaserSettings {
-                seed: self.seed,
-                scale: self.scale,
-                columns: self.columns,
-                direct_io: self.direct_io,
-                svg_directory: self.svg_dir.clone(),
-                ..laser::LaserSettings::new(&self.directory)
-            };
-            return laser::run(part, &settings, &[], report.laser.get_or_insert_default());
+            return laser::run(part, &self.laser_settings(), &[], report.laser.get_or_insert_default());
         }
         if let Some(part) = dictionary_part(name) {
-            let settings = self.dictionary_settings();
-            return dictionary::run(part, &settings, &[], report.dictionary.get_or_insert_default());
+            return dictionary::run(part, &self.dictionary_settings(), &[], report.dictionary.get_or_insert_default());
         }
         match name {
-            ALIGNED_COMPACTION => {
-                let settings =
-                    aligned::AlignedSettings { seed: self.seed, ..aligned::AlignedSettings::new(&self.directory) };
-                report.aligned = Some(aligned::run(&settings, None)?);
-            }
+            ALIGNED_COMPACTION => report.aligned = Some(aligned::run(&self.aligned_settings(), None)?),
             SNAPSHOT_FILTERS => {
-                let settings = snapshot_filters::SnapshotFilterSettings {
-                    seed: self.seed,
-                    direct_io: self.direct_io,
-                    ..snapshot_filters::SnapshotFilterSettings::new(&self.directory)
-                };
-                report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
+                report.snapshot_filters = Some(snapshot_filters::run(&self.snapshot_filter_settings())?)
             }
-            PREFIX_FILTERS => {
-                let settings = prefix_filters::PrefixFilterSettings {
-                    seed: self.seed,
-                    ..prefix_filters::PrefixFilterSettings::new(&self.directory).scaled(self.scale)
-                };
-                report.prefix_filters = Some(prefix_filters::run(&settings)?);
-            }
-            BUFFER => {
-                let settings = buffer::BufferSettings {
-                    seed: self.seed,
-                    scale: self.scale,
-                    contenders: self.contenders.clone(),
-                    cells: self.cells.clone(),
-                    svg_directory: self.svg_dir.clone(),
-                    ..buffer::BufferSettings::new(&self.directory)
-                };
-                report.buffer = Some(buffer::run(&settings, &[])?);
-            }
-            HTAP => {
-                let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };
-                report.htap = Some(htap::run(&settings, &[])?);
-            }
+            PREFIX_FILTERS => report.prefix_filters = Some(prefix_filters::run(&self.prefix_filter_settings())?),
+            BUFFER => report.buffer = Some(buffer::run(&self.buffer_settings(), &[])?),
+            HTAP => report.htap = Some(htap::run(&self.htap_settings(), &[])?),
             #[cfg(feature = "sql")]
             TPCH => report.tpch = Some(analytics::run_tpch(&self.analytics_settings(), &[])?),
             #[cfg(feature = "sql")]
             FLIGHTS => report.flights = Some(analytics::run_flights(&self.analytics_settings(), &[])?),
-            KERNELS => {
-                let settings =
-                    kernels::KernelSettings { scale: self.scale, seed: self.seed, ..kernels::KernelSettings::new() };
-                report.kernels = Some(kernels::run(&settings)?);
-            }
-            TABLES => {
-                let settings =
-                    tables::TablesSettings { scale: self.scale, ..tables::TablesSettings::new(&self.directory) };
-                report.tables = Some(tables::run(&settings)?);
-            }
-            _ => {
-                let settings = transformations::TransformationSettings {
-                    seed: self.seed,
-                    repetitions: self.repetitions,
-                    writers: self.writers.clone(),
-                    ..transformations::TransformationSettings::new(&self.directory).scaled(self.scale)
-                };
-                report.transformations = Some(transformations::run(&settings, None)?);
-            }
+            KERNELS => report.kernels = Some(kernels::run(&self.kernel_settings())?),
+            TABLES => report.tables = Some(tables::run(&self.tables_settings())?),
+            _ => report.transformations = Some(transformations::run(&self.transformation_settings(), None)?),
         }
         Ok(())
     }
 
+    fn laser_settings(&self) -> laser::LaserSettings {
+        laser::LaserSettings {
+            seed: self.seed,
+            scale: self.scale,
+            columns: self.columns,
+            direct_io: self.direct_io,
+            svg_directory: self.svg_dir.clone(),
+            ..laser::LaserSettings::new(&self.directory)
+        }
+    }
+
+    fn aligned_settings(&self) -> aligned::AlignedSettings {
+        aligned::AlignedSettings { seed: self.seed, ..aligned::AlignedSettings::new(&self.directory) }
+    }
+
+    fn snapshot_filter_settings(&self) -> snapshot_filters::SnapshotFilterSettings {
+        snapshot_filters::SnapshotFilterSettings {
+            seed: self.seed,
+            direct_io: self.direct_io,
+            ..snapshot_filters::SnapshotFilterSettings::new(&self.directory)
+        }
+    }
+
+    fn prefix_filter_settings(&self) -> prefix_filters::PrefixFilterSettings {
+        prefix_filters::PrefixFilterSettings {
+            seed: self.seed,
+            ..prefix_filters::PrefixFilterSettings::new(&self.directory).scaled(self.scale)
+        }
+    }
+
+    fn buffer_settings(&self) -> buffer::BufferSettings {
+        buffer::BufferSettings {
+            seed: self.seed,
+            scale: self.scale,
+            contenders: self.contenders.clone(),
+            cells: self.cells.clone(),
+            svg_directory: self.svg_dir.clone(),
+            ..buffer::BufferSettings::new(&self.directory)
+        }
+    }
+
+    fn htap_settings(&self) -> htap::HtapSettings {
+        htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) }
+    }
+
+    fn kernel_settings(&self) -> kernels::KernelSettings {
+        kernels::KernelSettings { scale: self.scale, seed: self.seed, ..kernels::KernelSettings::new() }
+    }
+
+    fn tables_settings(&self) -> tables::TablesSettings {
+        tables::TablesSettings { scale: self.scale, ..tables::TablesSettings::new(&self.directory) }
+    }
+
+    fn transformation_settings(&self) -> transformations::TransformationSettings {
+        transformations::TransformationSettings {
+            seed: self.seed,
+            repetitions: self.repetitions,
+            writers: self.writers.clone(),
+            ..transformations::TransformationSettings::new(&self.directory).scaled(self.scale)
+        }
+    }
+
     #[cfg(feature = "sql")]
-    fn analytics_settings(&self) -> crate::experiments::analytics::AnalyticsSettings {
-        crate::experiments::analytics::AnalyticsSettings {
+    fn analytics_settings(&self) -> analytics::AnalyticsSettings {
+        analytics::AnalyticsSettings {
             scale: self.scale,
             data_directory: self.data_dir.clone(),
-            ..crate::experiments::analytics::AnalyticsSettings::new(&self.directory)
+            ..analytics::AnalyticsSettings::new(&self.directory)
         }
     }
 

@@ -31,7 +31,7 @@ use rand::rngs::SmallRng;
 
 use crate::configurations::{Configuration, configurations};
 use crate::engine_store::{DIRECTORY, EngineStore};
-use crate::model::{CrashKind, Durability, Model, State, Write, WriteKind, surviving_writes};
+use crate::model::{CrashKind, Durability, Model, State, TransactionStep, Write, WriteKind, surviving_writes};
 use crate::operations::{Action, HistoryOptions, KeyShape, SnapshotId, Weights, generate};
 use crate::scale::grouped;
 use crate::store::Store;
@@ -200,23 +200,14 @@ pub(crate) fn apply(
     snapshots: &mut BTreeMap<SnapshotId, Snapshot>,
     action: &Action,
 ) -> Result<()> {
+    let persisted = |()| model.lock().mark_durable(CrashKind::PowerLoss);
     match action {
         Action::Write(batch, durability) => {
             model.lock().begin(batch, *durability);
             store.write(batch, *durability)?;
             model.lock().acknowledge();
         }
-        Action::Transact { steps, commit } => {
-            let writes = surviving_writes(steps);
-            let durability = commit.filter(|_| !writes.is_empty());
-            if let Some(durability) = durability {
-                model.lock().begin(&writes, durability);
-            }
-            store.transact(steps, &[], *commit)?;
-            if durability.is_some() {
-                model.lock().acknowledge();
-            }
-        }
+        Action::Transact { steps, commit } => transact(store, model, steps, *commit)?,
         Action::Ingest { table, rows } => {
             model.lock().begin_ingest(*table, rows);
             store.ingest(*table, rows)?;
@@ -228,18 +219,8 @@ pub(crate) fn apply(
             model.lock().acknowledge();
             store.create_table(*table)?;
         }
-        Action::ChangeColumns(table) => {
-            if model.lock().begin_change(*table) {
-                match store.change_columns(*table)? {
-                    true => model.lock().acknowledge(),
-                    false => model.lock().withdraw_change(*table),
-                }
-            }
-        }
-        Action::RenameColumn(table, column) => {
-            store.rename_column(*table, *column)?;
-            model.lock().mark_durable(CrashKind::PowerLoss);
-        }
+        Action::ChangeColumns(table) => change_columns(store, model, *table)?,
+        Action::RenameColumn(table, column) => store.rename_column(*table, *column).map(persisted)?,
         Action::SetExpiry { table, age } => store.set_expiry(*table, *age)?,
         Action::Expire { table, now } => expire(store, model, *table, *now)?,
         Action::Checkpoint => {
@@ -247,22 +228,14 @@ pub(crate) fn apply(
             store.back_up()?;
             model.lock().acknowledge_backup();
         }
-        Action::Flush => {
-            store.flush()?;
-            model.lock().mark_durable(CrashKind::PowerLoss);
-        }
-        Action::Compact(table) => {
-            store.compact(*table)?;
-            model.lock().mark_durable(CrashKind::PowerLoss);
-        }
+        Action::Flush => store.flush().map(persisted)?,
+        Action::Compact(table) => store.compact(*table).map(persisted)?,
         Action::CompactPart { table, lower, upper } => {
-            store.compact_part(*table, lower.as_deref(), upper.as_deref())?;
-            model.lock().mark_durable(CrashKind::PowerLoss);
+            store.compact_part(*table, lower.as_deref(), upper.as_deref()).map(persisted)?;
         }
         Action::Reopen => {
             snapshots.clear();
-            store.reopen()?;
-            model.lock().mark_durable(CrashKind::PowerLoss);
+            store.reopen().map(persisted)?;
         }
         Action::Step => store.step()?,
         Action::TakeSnapshot(id) => {
@@ -277,6 +250,36 @@ pub(crate) fn apply(
     }
     let sequence = store.database()?.last_sequence();
     model.lock().note_moment(sequence);
+    Ok(())
+}
+
+/// Runs a transaction, which commits nothing if it is rolled back or wrote nothing.
+fn transact(
+    store: &mut EngineStore,
+    model: &Mutex<Model>,
+    steps: &[TransactionStep],
+    commit: Option<Durability>,
+) -> Result<()> {
+    let writes = surviving_writes(steps);
+    let durability = commit.filter(|_| !writes.is_empty());
+    if let Some(durability) = durability {
+        model.lock().begin(&writes, durability);
+    }
+    store.transact(steps, &[], commit)?;
+    if durability.is_some() {
+        model.lock().acknowledge();
+    }
+    Ok(())
+}
+
+/// Makes the next change of a table's columns, unless its column groups stand against it.
+fn change_columns(store: &mut EngineStore, model: &Mutex<Model>, table: usize) -> Result<()> {
+    if model.lock().begin_change(table) {
+        match store.change_columns(table)? {
+            true => model.lock().acknowledge(),
+            false => model.lock().withdraw_change(table),
+        }
+    }
     Ok(())
 }
 

@@ -74,6 +74,8 @@ pub(crate) struct Writer {
     head: Vec<u8>,
     /// Acknowledged `Buffered` records were taken back from the log: only memtables hold them.
     pub(crate) log_gap: bool,
+    /// A segment that could not be begun was removed, and there was no descriptor to make that durable with.
+    has_unsynced_removal: bool,
     /// The last time that was noted in the log, if it is archived.
     noted: Option<u64>,
     /// Feed the indexes' derived tables.
@@ -99,6 +101,7 @@ impl Writer {
             made: 0,
             made_before: 0,
             log_gap: false,
+            has_unsynced_removal: false,
             noted: None,
             head: Vec::new(),
             derivers: WriteDerivers::default(),
@@ -516,6 +519,7 @@ impl Inner {
 
     /// Appends the group to the log and makes it as durable as asked; on failure nothing of it stays.
     fn log_group(&self, writer: &mut Writer, group: &[Pending<'_>]) -> Result<()> {
+        self.sync_removal(writer)?;
         let durability = group.iter().map(|pending| pending.batch.durability).max().unwrap_or_default();
         let mut first = writer.last_sequence + 1;
         let mut head = std::mem::take(&mut writer.head);
@@ -578,6 +582,7 @@ impl Inner {
         if self.archive.is_none() {
             return Ok(());
         }
+        self.sync_removal(writer)?;
         let note = Note::Load { table: &table.name }.encode(writer.last_sequence + 1);
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
@@ -696,18 +701,33 @@ impl Inner {
     /// Begins a log segment, durably named. One that could not be begun must not be found by a recovery, for which it
     /// would end the segment before it: a shortage leaves nothing behind, any other failure latches. Its number is new:
     /// if it is not there, it never was.
-    fn begin_segment(&self, header: SegmentHeader, next: SequenceNumber) -> Result<SegmentWriter> {
-        let path = self.directory.join(FileKind::Wal.name(header.number));
-        begin_segment(&*self.disk, &path, header, self.archive.as_ref(), next).inspect_err(|error| {
-            let is_gone = error.kind().is_shortage()
-                && match self.disk.remove(&path) {
-                    Ok(()) => self.disk.sync_directory(&self.directory).is_ok(),
-                    Err(error) => error.kind() == ErrorKind::NotFound,
-                };
-            if !is_gone {
-                self.latch(error);
+    fn begin_segment(&self, writer: &mut Writer, header: SegmentHeader) -> Result<SegmentWriter> {
+        let (path, next) = (self.directory.join(FileKind::Wal.name(header.number)), writer.last_sequence + 1);
+        let begun = begin_segment(&*self.disk, &path, header, self.archive.as_ref(), next);
+        begun.inspect_err(|error| match error.kind().is_shortage().then(|| self.disk.remove(&path)) {
+            Some(Ok(())) => {
+                writer.has_unsynced_removal = true;
+                // What is written next makes it durable, if that cannot be done now.
+                drop(self.sync_removal(writer));
             }
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound => {}
+            _ => self.latch(error),
         })
+    }
+
+    /// Makes durable, before anything is appended to the log, that a segment is gone which could not be begun. Want of a
+    /// descriptor leaves that to be done; any other failure latches.
+    #[inline]
+    fn sync_removal(&self, writer: &mut Writer) -> Result<()> {
+        if writer.has_unsynced_removal {
+            self.disk.sync_directory(&self.directory).inspect_err(|error| {
+                if error.kind() != ErrorKind::TooManyOpenFiles {
+                    self.latch(error);
+                }
+            })?;
+            writer.has_unsynced_removal = false;
+        }
+        Ok(())
     }
 
     /// Seals the active generation: its memtables become read-only and wait for their flush, and a new log segment
@@ -730,7 +750,7 @@ impl Inner {
         }
         let number = self.core.lock().numbers.allocate();
         let header = SegmentHeader { number, previous };
-        let log = self.begin_segment(header, writer.last_sequence + 1)?;
+        let log = self.begin_segment(writer, header)?;
         writer.noted = None;
         let full = writer.log.replace(log);
         let sealed = full.map(|log| Arc::new(SealedLog::new(log.number(), log.len(), log.seal(number))));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mycelium_base::FileKind;
 use mycelium_engine::{Background, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, TableOptions};
-use mycelium_vfs::{Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
+use mycelium_vfs::{CrashDraw, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 
 fn open(disk: &FaultDisk) -> Database {
     let options = Options { disk: Arc::new(disk.clone()), background: Background::Manual, ..Options::default() };
@@ -78,6 +78,38 @@ fn a_log_that_could_not_be_switched_while_there_were_no_descriptors_goes_on() {
     database.flush().unwrap();
     drop(database);
     assert_holds(&open(&disk), 4);
+}
+
+/// Its name could not be synced, and nor could its removal: a crash may find it, and with it the end that the segment
+/// before it had then. So nothing is written behind that until the removal is synced.
+#[test]
+fn a_segment_that_was_removed_while_there_were_no_descriptors_made_the_database_read_only() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let database = open(&disk);
+    create(&database);
+    let table = database.table("t").unwrap();
+    let put = |key: u64| table.put(&key.to_be_bytes(), b"value", Durability::Sync);
+    let assert_a_crash_leaves = |keys| {
+        for seed in 0..40 {
+            let image = memory.crash_image(&CrashDraw::from_seed(seed));
+            assert_holds(&open(&FaultDisk::over_memory(image)), keys);
+        }
+    };
+    put(0).unwrap();
+    disk.schedule(Fault::new(OperationKind::SyncDirectory, Effect::TooManyOpenFiles).sticky());
+    for _ in 0..2 {
+        assert_eq!(database.flush().unwrap_err().kind(), ErrorKind::TooManyOpenFiles);
+        assert_eq!(put(1).unwrap_err().kind(), ErrorKind::TooManyOpenFiles);
+        assert!(database.failure().is_none());
+        assert_a_crash_leaves(1);
+    }
+    disk.heal();
+    put(1).unwrap();
+    assert_a_crash_leaves(2);
+    database.flush().unwrap();
+    put(2).unwrap();
+    assert_holds(&database, 3);
 }
 
 #[test]

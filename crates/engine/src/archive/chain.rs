@@ -39,6 +39,15 @@ pub(crate) struct LogSegment {
     pub(crate) is_living: bool,
     /// The length that its successor says it has.
     pub(crate) end: Option<u64>,
+    /// That of its file when it was found.
+    len: u64,
+}
+
+impl LogSegment {
+    /// Bytes that were to be read of it when it was found.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.end.map_or(self.len, |end| end.min(self.len))
+    }
 }
 
 /// The segments from a sequence number on, as far as there is no gap.
@@ -157,7 +166,7 @@ impl Log<'_> {
 
     fn head_of(&self, number: FileNumber, is_living: bool) -> Result<LogSegment> {
         let (mut reader, path) = self.open(number, is_living)?;
-        let previous = reader.header().previous;
+        let (previous, len) = (reader.header().previous, reader.file().len());
         let first = match reader.next()? {
             Some(record) => Some(split_record(record.payload).map_err(|e| e.in_file(&path).at(record.offset))?.0),
             None if is_living => None,
@@ -166,7 +175,7 @@ impl Log<'_> {
                 None => None,
             },
         };
-        Ok(LogSegment { number, previous, first, is_living, end: None })
+        Ok(LogSegment { number, previous, first, is_living, end: None, len })
     }
 
     /// The error of a segment that nothing before it leads to.

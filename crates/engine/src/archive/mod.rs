@@ -29,7 +29,7 @@ use mycelium_base::{FileNumber, MAX_FILE_NUMBER};
 mod chain;
 mod store;
 
-pub(crate) use chain::{Chain, Log};
+pub(crate) use chain::{Chain, Log, LogSegment};
 pub(crate) use store::{Archiver, begin_segment};
 
 /// Where the log goes when recovery does not need it any more: [`crate::Options::archive`].

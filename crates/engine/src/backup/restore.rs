@@ -26,7 +26,7 @@ use mycelium_wal::SegmentReader;
 
 use super::Backups;
 use super::description::Description;
-use crate::archive::{Chain, Log, Origin};
+use crate::archive::{Chain, Log, LogSegment, Origin};
 use crate::batch::Operations;
 use crate::copy::{check_vacant, remove_copy};
 use crate::database::Database;
@@ -34,6 +34,9 @@ use crate::log_record::split_record;
 use crate::note::{Note, milliseconds_of, time_of};
 use crate::options::{Durability, Options};
 use crate::recover::RESTORING;
+
+/// After so many bytes within a log segment it is told how far the restore is.
+const TOLD_EVERY: u64 = 1 << 20;
 
 /// The moment that a database is restored to.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -96,8 +99,8 @@ pub struct PrunedArchive {
 
 impl Backups {
     /// Makes a database in `directory` as it was at a moment: of a backup, and what `archive` has of the log from there
-    /// on ([`crate::Options::archive`]). `progress` is told the bytes of the backup copied so far and of how many.
-    /// Durable when it returns.
+    /// on ([`crate::Options::archive`]). `progress` is told the bytes of the backup copied and of the log read so far,
+    /// and of how many. Durable when it returns.
     ///
     /// The backup is one that the process made which wrote the database ([`crate::Database::backup`]), with the
     /// archive. One of a database opened read-only, with what it had in its log alone, is not gone on from: that log
@@ -156,9 +159,12 @@ impl Backups {
         check_log(&log, description.number)?;
         let mut replay = Replay::new(&log, &description, request);
         replay.find()?;
+        let backup: u64 = description.files().map(|file| file.size).sum();
+        let total = backup + replay.bytes();
         self.disk.create_directory(directory)?;
-        let restored =
-            self.fill(directory, &description, &mut progress).and_then(|()| replay.run(&self.disk, directory));
+        let filled = self.fill(directory, &description, &mut |copied, _| progress(copied, total));
+        let mut tell = |read: u64| progress((backup + read).min(total), total);
+        let restored = filled.and_then(|()| replay.run(&self.disk, directory, &mut tell));
         let finished = restored.and_then(|()| self.finish(directory));
         if let Err(error) = finished {
             remove_copy(&*self.disk, directory);
@@ -167,6 +173,7 @@ impl Backups {
             }
             return Err(error);
         }
+        progress(total, total);
         Ok(replay.summary())
     }
 
@@ -307,8 +314,13 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Commits what the segments have to the database in `directory`.
-    fn run(&mut self, disk: &Arc<dyn Disk>, directory: &Path) -> Result<()> {
+    /// Bytes of the segments that were found.
+    fn bytes(&self) -> u64 {
+        self.chain.iter().flat_map(|chain| &chain.segments).map(LogSegment::bytes).sum()
+    }
+
+    /// Commits what the segments have to the database in `directory`; `tell` is told the bytes of them read so far.
+    fn run(&mut self, disk: &Arc<dyn Disk>, directory: &Path, tell: &mut dyn FnMut(u64)) -> Result<()> {
         let Some(chain) = self.chain.take() else { return Ok(()) };
         let options = Options {
             disk: disk.clone(),
@@ -318,21 +330,24 @@ impl<'a> Replay<'a> {
             ..self.request.database.clone()
         };
         let database = Database::open_unfinished(directory, options)?;
-        let replayed = self.replay(&database, chain).and_then(|()| database.flush());
+        let replayed = self.replay(&database, chain, tell).and_then(|()| database.flush());
         let closed = database.close();
         replayed.and(closed)
     }
 
-    fn replay(&mut self, database: &Database, chain: Chain) -> Result<()> {
+    fn replay(&mut self, database: &Database, chain: Chain, tell: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut before = 0_u64;
         for segment in &chain.segments {
             self.segments += 1;
             let (mut reader, path) = self.log.open(segment.number, segment.is_living)?;
-            let may_be_torn = segment.is_living && segment.end.is_none();
-            match self.replay_segment(database, &mut reader, &path, segment.end, may_be_torn)? {
+            let mut within = |position: u64| tell(before + position);
+            match self.replay_segment(database, &mut reader, &path, segment, &mut within)? {
                 Ok(Progress::GoesOn) => {}
                 Ok(Progress::IsThere) => return Ok(()),
                 Err(error) => return self.end_or_fail(error),
             }
+            before += segment.bytes();
+            tell(before);
         }
         match chain.gap.or_else(|| self.missing_end()) {
             Some(error) => self.end_or_fail(error),
@@ -340,16 +355,17 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Commits what a segment has, which ends at `end` if its successor says so. The inner error is what the log cannot
-    /// tell, the outer one any other.
+    /// Commits what a segment has; `tell` is told where it has come in it. The inner error is what the log cannot tell,
+    /// the outer one any other.
     fn replay_segment(
         &mut self,
         database: &Database,
         reader: &mut SegmentReader,
         path: &Path,
-        end: Option<u64>,
-        may_be_torn: bool,
+        segment: &LogSegment,
+        tell: &mut dyn FnMut(u64),
     ) -> Result<Result<Progress>> {
+        let (end, mut told) = (segment.end, 0);
         while end.is_none_or(|end| reader.position() < end) {
             let Some(record) = reader.next()? else { break };
             let offset = record.offset;
@@ -369,7 +385,12 @@ impl<'a> Replay<'a> {
             if self.is_there() {
                 return Ok(Ok(Progress::IsThere));
             }
+            if reader.position() - told >= TOLD_EVERY {
+                told = reader.position();
+                tell(told);
+            }
         }
+        let may_be_torn = segment.is_living && end.is_none();
         Ok(self.check_end(reader, path, end, may_be_torn).map(|()| Progress::GoesOn))
     }
 

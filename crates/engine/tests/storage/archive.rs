@@ -195,6 +195,25 @@ fn a_backup_had_the_time_of_its_end() {
     assert_eq!(found, scan(&table));
 }
 
+/// It was at its end once the backup was copied, however much of the log was still to come.
+#[test]
+fn the_progress_of_a_restore_left_out_the_log() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    database.backup(BACKUPS).unwrap();
+    for round in 0..4 {
+        fill(&table, 10 * round, 10 * round + 10, "v");
+        database.flush().unwrap();
+    }
+    let mut told = Vec::new();
+    let request = until(&disk, RestorePoint::End);
+    backups(&disk).restore_to(ARCHIVE, "/restored", &request, |done, total| told.push((done, total))).unwrap();
+    let total = told[0].1;
+    assert_eq!((told[0], told.last()), ((0, total), Some(&(total, total))));
+    assert!(told.is_sorted() && told.iter().all(|(_, of)| *of == total), "{told:?}");
+    assert!(told.iter().filter(|(done, _)| *done > 0 && *done < total).count() >= 3, "{told:?}");
+}
+
 /// The log says nothing of bulk loads and of what changes tables.
 #[test]
 fn a_restore_ends_before_what_the_log_does_not_have() {

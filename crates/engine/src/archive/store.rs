@@ -13,9 +13,9 @@
 //! An opening finds what waited. The segments of the log's chain, from the one that it began on back, which are still
 //! there, are what the archive lacks: those before the first that is gone were archived before it went. What is no link
 //! of the chain was given up by a recovery, and is no part of the log. As nobody knows what of these is durable, they
-//! are copied. One whose header is damaged is archived as it is, and found to be damaged by a restore. The one that it
-//! continues is the next older one that is there, for a recovery that begins a segment removes what it gave up; unless
-//! that has a mark at its end which names another.
+//! are copied. One that is damaged is archived as it is, as far as it is there, and found to be damaged by a restore.
+//! Where the header is, the segment that it continues is the next older one that is there, for a recovery that begins a
+//! segment removes what it gave up; unless that has a mark at its end which names another.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -114,24 +114,27 @@ impl Archiver {
     /// Finds the segments that the archive lacks in the database's directory, in which `current` is the log begun last;
     /// gives their numbers.
     fn find_waiting(&self, directory: &Path, current: FileNumber) -> Result<HashSet<FileNumber>> {
-        let header = |number| {
-            let path = directory.join(FileKind::Wal.name(number));
-            SegmentReader::open(&*self.disk, &path, Some(number)).map(|reader| *reader.header())
+        let path_of = |number: FileNumber| directory.join(FileKind::Wal.name(number));
+        let header = |number: FileNumber| {
+            SegmentReader::open(&*self.disk, &path_of(number), Some(number)).map(|reader| *reader.header())
         };
         let mut found = VecDeque::new();
         let (mut last, mut previous) = (current, header(current)?.previous);
-        while let Some((number, mut bytes)) = previous.filter(|(number, _)| *number < last) {
+        while let Some((number, bytes)) = previous.filter(|(number, _)| *number < last) {
             previous = match header(number) {
                 Ok(header) => header.previous,
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
                 Err(error) if error.is_corruption() => {
                     tracing::warn!(%error, "a log segment is damaged, and archived as it is");
-                    bytes = bytes.min(self.disk.file_len(&directory.join(FileKind::Wal.name(number)))?);
                     self.find_before(directory, number)?
                 }
                 Err(error) => return Err(error),
             };
-            found.push_front(Segment { number, bytes, log: None });
+            let len = self.disk.file_len(&path_of(number))?;
+            if len < bytes {
+                tracing::warn!(segment = number, len, bytes, "a log segment is cut short, and archived as it is");
+            }
+            found.push_front(Segment { number, bytes: bytes.min(len), log: None });
             last = number;
         }
         let numbers = found.iter().map(|segment| segment.number).collect();

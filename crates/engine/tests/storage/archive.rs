@@ -478,51 +478,64 @@ fn an_archive_that_fails_keeps_the_log_and_stops_writes_at_a_bound() {
     }
 }
 
-/// Neither it nor those before it came to the archive, and all were removed.
-#[test]
-fn a_waiting_segment_with_a_damaged_header_hid_those_before_it() {
+/// Three segments wait for the archive, and the last of them is damaged before the database is opened again: a restore
+/// has all that was before it, and tells of the damage. `is_recovered`: the one before it was ended by a crash.
+fn damage_while_waiting(is_recovered: bool, damage: impl FnOnce(&MemoryDisk, &Path)) {
     let on = |disk: &FaultDisk, memory: &MemoryDisk| Options { disk: Arc::new(disk.clone()), ..archived(memory) };
     // There is no archive, so that they wait.
     let full = || Fault::new(OperationKind::CreateDirectory, Effect::NoSpace).sticky();
-    for is_recovered in [false, true] {
-        let mut memory = MemoryDisk::new();
+    let mut memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let mut database = Database::open("/db", on(&disk, &memory)).unwrap();
+    let mut table = database.create_table("t", small_table()).unwrap();
+    database.backup(BACKUPS).unwrap();
+    disk.schedule(full());
+    fill(&table, 0, 10, "v");
+    database.flush().unwrap();
+    fill(&table, 10, 20, "v");
+    let before = (database.last_sequence(), scan(&table));
+    if is_recovered {
+        memory = memory.kill_image();
         let disk = FaultDisk::over_memory(memory.clone());
-        let mut database = Database::open("/db", on(&disk, &memory)).unwrap();
-        let mut table = database.create_table("t", small_table()).unwrap();
-        database.backup(BACKUPS).unwrap();
         disk.schedule(full());
-        fill(&table, 0, 10, "v");
+        database = Database::open("/db", on(&disk, &memory)).unwrap();
+        table = database.table("t").unwrap();
+    } else {
         database.flush().unwrap();
-        fill(&table, 10, 20, "v");
-        let before = (database.last_sequence(), scan(&table));
-        if is_recovered {
-            // The segment ends without a mark that names the next.
-            memory = memory.kill_image();
-            let disk = FaultDisk::over_memory(memory.clone());
-            disk.schedule(full());
-            database = Database::open("/db", on(&disk, &memory)).unwrap();
-            table = database.table("t").unwrap();
-        } else {
-            database.flush().unwrap();
-        }
-        fill(&table, 20, 30, "v");
-        database.flush().unwrap();
-        assert_eq!(database.metrics().archived_segments, 0);
-        drop(table);
-        database.close().unwrap();
-
-        let is_log = |path: &PathBuf| path.starts_with("/db") && path.extension().is_some_and(|is| is == "wal");
-        let mut logs: Vec<PathBuf> = memory.paths().into_iter().filter(is_log).collect();
-        logs.sort();
-        // The newest is the one that recovery needs.
-        let damaged = &logs[logs.len() - 2];
-        memory.flip_bit(damaged, 8 * 12).unwrap();
-        Database::open("/db", archived(&memory)).unwrap().close().unwrap();
-        let farthest = RestoreOptions { as_far_as_possible: true, ..until(&memory, RestorePoint::End) };
-        let (summary, rows) = restored(&memory, &farthest).unwrap();
-        assert_eq!((summary.sequence, rows), before, "recovered: {is_recovered}");
-        assert!(summary.ended_by.is_some_and(|error| error.is_corruption()), "recovered: {is_recovered}");
     }
+    fill(&table, 20, 30, "v");
+    database.flush().unwrap();
+    assert_eq!(database.metrics().archived_segments, 0);
+    drop(table);
+    database.close().unwrap();
+
+    let is_log = |path: &PathBuf| path.starts_with("/db") && path.extension().is_some_and(|is| is == "wal");
+    let mut logs: Vec<PathBuf> = memory.paths().into_iter().filter(is_log).collect();
+    logs.sort();
+    // The newest is the one that recovery needs.
+    damage(&memory, &logs[logs.len() - 2]);
+    let database = Database::open("/db", archived(&memory)).unwrap();
+    assert_eq!(database.metrics().unarchived_bytes, 0);
+    let farthest = RestoreOptions { as_far_as_possible: true, ..until(&memory, RestorePoint::End) };
+    let (summary, rows) = restored(&memory, &farthest).unwrap();
+    assert_eq!((summary.sequence, rows), before);
+    assert!(summary.ended_by.is_some_and(|error| error.is_corruption()));
+}
+
+/// Neither it nor those before it came to the archive, and all were removed. One that was ended by a crash has no mark
+/// that names the next.
+#[test]
+fn a_waiting_segment_with_a_damaged_header_hid_those_before_it() {
+    for is_recovered in [false, true] {
+        damage_while_waiting(is_recovered, |memory, path| memory.flip_bit(path, 8 * 12).unwrap());
+    }
+}
+
+/// It could not be archived, and nothing behind it.
+#[test]
+fn a_waiting_segment_that_was_cut_short_held_up_those_behind_it() {
+    // In its first record.
+    damage_while_waiting(false, |memory, path| memory.set_len(path, 60).unwrap());
 }
 
 #[test]

@@ -715,8 +715,8 @@ impl Inner {
         })
     }
 
-    /// Makes durable, before anything is appended to the log, that a segment is gone which could not be begun. Want of a
-    /// descriptor leaves that to be done; any other failure latches.
+    /// Makes durable, before anything is appended to the log, that a segment is gone which could not be begun. Want of
+    /// a descriptor leaves that to be done; any other failure latches.
     #[inline]
     fn sync_removal(&self, writer: &mut Writer) -> Result<()> {
         if writer.has_unsynced_removal {

@@ -52,7 +52,8 @@ impl Description {
         Self { number, milliseconds, state }
     }
 
-    /// By when all that the backup has was committed; the beginning of 1970 if the system cannot say what the description does.
+    /// By when all that the backup has was committed; the beginning of 1970 if the system cannot say what the
+    /// description does.
     pub(super) fn time(&self) -> SystemTime {
         note::time_of(self.milliseconds)
     }

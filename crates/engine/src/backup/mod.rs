@@ -12,7 +12,8 @@
 //! 1. Lock the directory, made if need be. Refuse one that holds a database, or backups of a database of another
 //!    identity.
 //! 2. Take a moment of the database (`moment`): a state of its manifest, whose files stay open. The time is that of
-//!    the backup, however long the rest takes. Remove what an interrupted call left and neither a backup nor this one needs.
+//!    the backup, however long the rest takes. Remove what an interrupted call left and neither a backup nor this one
+//!    needs.
 //! 3. Copy every file of the state that is not there under the name that it would have: under a temporary name, from
 //!    the open file, whatever happens to its name. Its bytes must have the checksum that the manifest has of it: damage
 //!    does not spread. Sync it, rename it. Never link it: a backup shares no byte with its source.

@@ -46,8 +46,8 @@ pub enum RestorePoint {
     End,
     /// This sequence number: everything up to it, and nothing after. Of a batch that goes beyond it nothing.
     Sequence(SequenceNumber),
-    /// This time, by the clock of the database that wrote ([`Options::clock`]): nothing that was committed a second or more after it, and
-    /// everything that was committed before.
+    /// This time, by the clock of the database that wrote ([`Options::clock`]): nothing that was committed a second or
+    /// more after it, and everything that was committed before.
     Time(SystemTime),
 }
 

@@ -8,12 +8,16 @@
 //! 3. Runs stay in the order of their age: a level is not merged while an earlier merge into the same output level
 //!    still runs, and only an unbroken row of its oldest runs is taken.
 //! 4. Runs that do not overlap each other become one run without being read.
+//! 5. At rest ([`TieredPolicy::pick_at_rest`]) the newest runs of a level are merged in their place, as many as have an
+//!    oldest one that is hardly larger than the others together, unless all are apart in keys: readers have fewer runs
+//!    to look in, and what is merged again has nearly doubled in between.
 
 use mycelium_base::TableId;
 use mycelium_manifest::{KeyRange, RunPlace, Version};
 
 use crate::busy::BusyFiles;
 use crate::leveled::{connected, is_settled};
+use crate::newest;
 use crate::options::TieredOptions;
 use crate::plan::{CompactionPlan, PlanInput, Reason, whole_level};
 use crate::policy::CompactionPolicy;
@@ -84,6 +88,24 @@ impl TieredPolicy {
         self.finish(table, version, busy, inputs, output, (Reason::RunCount, score))
     }
 
+    /// Step 5 of the module, for one level.
+    fn pick_newest(&self, table: TableId, version: &Version, busy: &BusyFiles, level: usize) -> Option<CompactionPlan> {
+        let mut inputs = whole_level(version, level);
+        let free = inputs.iter().take_while(|input| !busy.any(&input.files));
+        let sizes: Vec<u64> = free.map(|input| input.files.iter().map(|file| file.size).sum()).collect();
+        inputs.truncate(newest::nearly_doubling(&sizes, u64::MAX));
+        if inputs.len() < 2 {
+            return None;
+        }
+        let mut plan = self.finish(table, version, busy, inputs, level, (Reason::AtRest, 0.0))?;
+        if level == 0 {
+            // One output: several would be as many runs.
+            plan.target_file_size = u64::MAX;
+            plan.grandparents.clear();
+        }
+        (!plan.inputs_are_disjoint()).then_some(plan)
+    }
+
     fn finish(
         &self,
         table: TableId,
@@ -114,6 +136,10 @@ impl CompactionPolicy for TieredPolicy {
             self.scores(version).into_iter().enumerate().filter(|(_, score)| *score >= 1.0).collect();
         due.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         due.into_iter().find_map(|(level, score)| self.pick_runs(table, version, busy, level, score))
+    }
+
+    fn pick_at_rest(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
+        (0..version.levels.len()).find_map(|level| self.pick_newest(table, version, busy, level))
     }
 
     fn scores(&self, version: &Version) -> Vec<f64> {

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
-use mycelium_compaction::Buffering;
+use mycelium_compaction::{Buffering, TieredOptions};
 use mycelium_encoding::{Datum, DatumRef, Schema, key};
 use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
 use mycelium_transform::{Augment, Deriver, TransformerDefinition};
@@ -373,15 +373,10 @@ pub(crate) fn changed_index(manifest: &Manifest, table: &TableShared, status: In
 }
 
 /// How the files of a derived table are written: as those of its table, but always whole, packed and with filters of
-/// its columns alone.
+/// its columns alone, and tiered (docs/decisions/0100-indexes-are-tiered.md).
 fn derived_options(options: &TableOptions) -> TableOptions {
-    // Its entries may overtake each other, which parts of a level must not.
-    let policy = match &options.policy {
-        Policy::TwoPhase(levels) => Policy::Leveled(*levels),
-        other => other.clone(),
-    };
     TableOptions {
-        policy,
+        policy: Policy::Tiered(derived_tiers(&options.policy)),
         row_format: RowFormatDefinition { kind: RowFormatKind::Packed, ..RowFormatDefinition::default() },
         layout: None,
         layout_auto: false,
@@ -394,6 +389,19 @@ fn derived_options(options: &TableOptions) -> TableOptions {
         filter_bits: vec![0],
         prefix_filter: None,
         ..options.clone()
+    }
+}
+
+/// The tiers of a derived table: as many runs in each as level 0 of its table has files.
+fn derived_tiers(policy: &Policy) -> TieredOptions {
+    match policy {
+        Policy::Tiered(tiers) => *tiers,
+        Policy::Leveled(levels) | Policy::TwoPhase(levels) => TieredOptions {
+            runs_per_level: levels.level0_trigger.max(2),
+            level_count: levels.level_count,
+            target_file_size: levels.target_file_size,
+            ..TieredOptions::default()
+        },
     }
 }
 

@@ -27,7 +27,7 @@ use mycelium_base::{ColumnSet, Error, Result};
 use crate::key::KeyReader;
 use crate::packed::{RawColumn, array};
 use crate::page::{Page, PageRows, slot32, slot64};
-use crate::row_format::{RowFormat, RowScratch};
+use crate::row_format::{RowFormat, RowFormatKind, RowScratch};
 use crate::text_views::{TextViews, too_much_text};
 use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, TimeUnit};
 
@@ -216,6 +216,18 @@ impl RecordBatchBuilder {
         Ok(())
     }
 
+    /// Appends the projected columns of a packed row of another layout that has them.
+    fn append_packed_values(&mut self, value: &[u8], layout: &PackedLayout) -> Result<()> {
+        let row = layout.row(value)?;
+        for &(index, target) in &self.from_value {
+            let index = layout.physical_index(self.layout.column(index))?;
+            let bytes = raw_bytes(layout, index, row.raw(index)?)?;
+            let len = self.columns[target].push_raw(bytes)?;
+            self.widest = self.widest.max(len);
+        }
+        Ok(())
+    }
+
     /// As [`RecordBatchBuilder::append`] of a whole row in a row format, of which only the projected columns are read.
     ///
     /// # Errors
@@ -228,7 +240,11 @@ impl RecordBatchBuilder {
         scratch: &mut RowScratch,
     ) -> Result<()> {
         self.append_key(key)?;
-        if !self.from_value.is_empty() {
+        if self.from_value.is_empty() {
+            // Nothing of the value is wanted.
+        } else if rows.kind() == RowFormatKind::Packed {
+            self.append_packed_values(value, rows.layout())?;
+        } else {
             let mut row = rows.read(value, Some(&self.read), scratch)?;
             for &(index, target) in &self.from_value {
                 let len = self.columns[target].push_cell(row.get(self.layout.column(index))?)?;

@@ -146,7 +146,12 @@ impl FragmentFormat {
         (self.rows.kind() == RowFormatKind::Packed).then(|| self.rows.layout())
     }
 
-    /// The same, if nothing must be done to them before they are read.
+    /// The format of the values, if nothing must be done to them before they are read.
+    pub fn plain_rows(&self) -> Option<&RowFormat> {
+        Some(&self.rows).filter(|_| self.map.is_none())
+    }
+
+    /// The layout of the fragments, if they are packed, and nothing must be done to them before they are read.
     pub fn plain_layout(&self) -> Option<&Arc<PackedLayout>> {
         self.packed_layout().filter(|_| self.map.is_none())
     }

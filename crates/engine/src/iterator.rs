@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::page::Filter;
-use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{PackedLayout, marks_of};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPrefix, WantedColumns};
@@ -478,6 +478,23 @@ impl TableIterator {
         let (counters, layout) = (sources.counters, plan.layout().clone());
         let rows = Rows::Columns(sources.columns(plan, snapshot));
         Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
+    }
+
+    /// The same, which lends packed rows as they lie where it can: see [`TableIterator::lent`].
+    pub(crate) fn lending(self) -> Self {
+        let rows = match self.rows {
+            Rows::Columns(rows) => Rows::Columns(rows.lending()),
+            rows => rows,
+        };
+        Self { rows, ..self }
+    }
+
+    /// The format of the current row where it is lent; `None` where it is packed, of the wanted columns alone.
+    pub(crate) fn lent(&self) -> Option<&RowFormat> {
+        match &self.rows {
+            Rows::Columns(rows) => rows.lent(),
+            _ => None,
+        }
     }
 
     /// Whole rows as they are stored, for somebody who wants these columns of them, of a table that has no column

@@ -369,11 +369,14 @@ impl Table {
             let source = ScanSource::Stored { rows, format: formats.rows().clone(), scratch: Box::default() };
             return Ok(BatchScan { source, builder, left, done: false });
         }
-        let (mut rows, layout) = TableIterator::packed_at(shared, traces, moment, &read, &wanted)?;
+        let (rows, layout) = TableIterator::packed_at(shared, traces, moment, &read, &wanted)?;
+        // A filter is tested on packed rows.
+        let mut rows = if filter.is_none() { rows.lending() } else { rows };
         let filter = filter.map(|filter| RowFilter::new(layout.clone(), &filter));
         let builder = builder(layout)?;
         rows.seek_to_first()?;
-        Ok(BatchScan { source: ScanSource::Rows { rows: Box::new(rows), filter }, builder, left, done: false })
+        let source = ScanSource::Rows { rows: Box::new(rows), filter, scratch: Box::default() };
+        Ok(BatchScan { source, builder, left, done: false })
     }
 }
 
@@ -480,8 +483,8 @@ pub struct BatchScan {
 
 /// Where the rows of a scan come from.
 enum ScanSource {
-    /// Row by row.
-    Rows { rows: Box<TableIterator>, filter: Option<RowFilter> },
+    /// Row by row, packed, or lent in the format that they lie in.
+    Rows { rows: Box<TableIterator>, filter: Option<RowFilter>, scratch: Box<RowScratch> },
     /// Row by row, in the table's own format.
     Stored { rows: Box<TableIterator>, format: RowFormat, scratch: Box<RowScratch> },
     /// Blocks of columns; the files and versions that they need are kept.
@@ -513,17 +516,19 @@ impl BatchScan {
         let Self { source, builder, left, .. } = self;
         let mut steps = STEPS_BEFORE_PAUSE;
         match source {
-            ScanSource::Rows { rows, filter } => {
-                let passes =
-                    |key: &[u8], value: &[u8]| filter.as_ref().map_or(Ok(true), |filter| filter.passes(key, value));
-                append_rows(rows, builder, (&mut *left, &mut steps), |builder, key, value| {
-                    let passes = passes(key, value)?;
+            ScanSource::Rows { rows, filter, scratch } => {
+                append_rows(rows, builder, (&mut *left, &mut steps), |builder, rows| {
+                    let (key, value) = (rows.key(), rows.value());
+                    if let Some(format) = rows.lent() {
+                        return builder.append_stored(key, value, format, scratch).map(|()| true);
+                    }
+                    let passes = filter.as_ref().map_or(Ok(true), |filter| filter.passes(key, value))?;
                     if passes { builder.append(key, value).map(|()| true) } else { Ok(false) }
                 })?;
             }
             ScanSource::Stored { rows, format, scratch } => {
-                append_rows(rows, builder, (&mut *left, &mut steps), |builder, key, value| {
-                    builder.append_stored(key, value, format, scratch).map(|()| true)
+                append_rows(rows, builder, (&mut *left, &mut steps), |builder, rows| {
+                    builder.append_stored(rows.key(), rows.value(), format, scratch).map(|()| true)
                 })?;
             }
             ScanSource::Blocks { scan, .. } => scan.fill(builder, left, &mut steps)?,
@@ -542,11 +547,11 @@ fn append_rows(
     rows: &mut TableIterator,
     builder: &mut RecordBatchBuilder,
     (left, steps): (&mut u64, &mut u32),
-    mut append: impl FnMut(&mut RecordBatchBuilder, &[u8], &[u8]) -> Result<bool>,
+    mut append: impl FnMut(&mut RecordBatchBuilder, &TableIterator) -> Result<bool>,
 ) -> Result<()> {
     while rows.valid() && *left > 0 && *steps > 0 && !builder.is_full() {
         *steps -= 1;
-        if append(builder, rows.key(), rows.value())? {
+        if append(builder, rows)? {
             *left -= 1;
             if *left == 0 {
                 // What lies behind is not asked for: it may be another block.

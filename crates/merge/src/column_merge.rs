@@ -21,7 +21,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, Operation, Result, SequenceNumber, Trailer};
-use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join_lacking};
 
 /// How the fragments of one kind of source are read.
@@ -36,6 +36,8 @@ struct Reading {
     given: Option<Arc<PackedLayout>>,
     /// The wanted columns among those of that layout.
     given_wanted: Vec<u8>,
+    /// The format of its fragments, if all wanted columns are in them, and nothing must be done to them.
+    rows: Option<RowFormat>,
     /// To packed fragments of the wanted columns among them.
     reshape: Reshape,
     layout: Arc<PackedLayout>,
@@ -86,7 +88,9 @@ impl MergePlan {
             let given = if is_narrowed(source) { Some(&layout) } else { source.plain_layout() }.cloned();
             let has_all = wanted.columns().is_subset(&held);
             let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
+            let rows = source.plain_rows().filter(|_| has_all && !is_narrowed(source)).cloned();
             Ok(Reading {
+                rows,
                 given_wanted: given.as_ref().map_or_else(Vec::new, |given| given.bitmap_of(wanted.columns())),
                 columns: source.columns().clone(),
                 has_all,
@@ -126,6 +130,13 @@ impl MergePlan {
     #[inline]
     pub fn has_all(&self, kind: usize) -> bool {
         self.readings[kind].has_all
+    }
+
+    /// How a `Put` from this kind of source is read as it lies, where it is the newest visible entry and has all of the
+    /// row in it; `None` where it lacks some of it, or something must be done to it first.
+    #[inline]
+    pub fn stored_rows(&self, kind: usize) -> Option<&RowFormat> {
+        self.readings[kind].rows.as_ref()
     }
 
     /// The layout of packed fragments of the wanted columns that this kind of source has.

@@ -4,7 +4,8 @@
 //! 1. Entries newer than the snapshot are passed over.
 //! 2. If the first visible entry is a `Put` of exactly the wanted columns, it is the row, and is handed out where it
 //!    stands.
-//! 3. If it is a `Put` that has all wanted columns, these are taken out of it.
+//! 3. If it is a `Put` that has all wanted columns, these are taken out of it; or it is lent as it lies to who can read
+//!    it so ([`ColumnMergingCursor::lending`]).
 //! 4. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled.
 //! 5. The key's other entries are passed over.
 //!
@@ -16,6 +17,7 @@
 use std::sync::Arc;
 
 use mycelium_base::{Cursor, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_encoding::row_format::RowFormat;
 
 use crate::bounds::Bounds;
 use crate::column_merge::ColumnMerge;
@@ -32,6 +34,7 @@ pub struct ColumnMergingCursor<C> {
     /// With the kind of their source.
     range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     bounds: Bounds,
+    lends: bool,
     standing: Standing,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -42,6 +45,8 @@ enum Standing {
     Nowhere,
     /// On a `Put` of the input.
     OnInput,
+    /// On a `Put` of the input that has the wanted columns, and is lent as it lies.
+    Lent,
     /// On a `Put` of the input, of which the wanted columns are in `value`.
     OnPart,
     /// On a row put together; the input has moved on to the next key or the end.
@@ -69,9 +74,27 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             snapshot,
             range_deletes,
             bounds: Bounds::new(lower, upper),
+            lends: false,
             standing: Standing::Nowhere,
             key: Vec::new(),
             value: Vec::new(),
+        }
+    }
+
+    /// The same, which hands out rows that lie whole in one entry as they lie there: see
+    /// [`ColumnMergingCursor::lent`].
+    #[must_use]
+    pub fn lending(self) -> Self {
+        Self { lends: true, ..self }
+    }
+
+    /// The format of the row's value where it is lent: it has the wanted columns, and may have others. `None` where it
+    /// is packed, of the wanted columns alone.
+    #[inline]
+    pub fn lent(&self) -> Option<&RowFormat> {
+        match self.standing {
+            Standing::Lent => self.merge.plan().stored_rows(self.kinds[self.input.source()]),
+            _ => None,
         }
     }
 
@@ -90,14 +113,17 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// Whether the input stands on an entry of the row.
     #[inline]
     fn is_on_input(&self) -> bool {
-        matches!(self.standing, Standing::OnInput | Standing::OnPart)
+        matches!(self.standing, Standing::OnInput | Standing::Lent | Standing::OnPart)
     }
 
-    /// The row's wanted columns, packed; the cursor must be valid. Says nothing if no column is wanted of a table that
-    /// has some.
+    /// The row's wanted columns, packed unless they are [`lent`](Self::lent); the cursor must be valid. Says nothing if
+    /// no column is wanted of a table that has some.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        if self.standing == Standing::OnInput { self.input.value() } else { &self.value }
+        match self.standing {
+            Standing::OnInput | Standing::Lent => self.input.value(),
+            _ => &self.value,
+        }
     }
 
     /// What the sources read and skipped.
@@ -138,7 +164,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     #[expect(clippy::should_implement_trait, reason = "rows are lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.standing, Standing::Nowhere) {
-            Standing::OnInput | Standing::OnPart => self.pass_key()?,
+            Standing::OnInput | Standing::Lent | Standing::OnPart => self.pass_key()?,
             Standing::PastKey | Standing::Nowhere => {}
             Standing::Elsewhere => {
                 self.input.seek(&self.key, Trailer::OLDEST)?;
@@ -212,6 +238,8 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         let kind = self.kinds[self.input.source()];
         if self.merge.plan().is_exact(kind) {
             self.standing = Standing::OnInput;
+        } else if self.lends && self.merge.plan().stored_rows(kind).is_some() {
+            self.standing = Standing::Lent;
         } else if self.merge.plan().has_all(kind) {
             self.value.clear();
             self.merge.read_whole(kind, self.input.value(), &mut self.value)?;
@@ -263,5 +291,75 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             self.input.seek_before(&key, Trailer::NEWEST)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_base::ColumnSet;
+    use mycelium_encoding::row_format::{Covers, RowScratch};
+    use mycelium_encoding::{ColumnState, Datum, DatumRef, FragmentFormat, Schema};
+
+    use super::*;
+    use crate::column_merge::MergePlan;
+    use crate::testing::VecCursor;
+
+    /// The keys, and of each the value of column 2 and whether it was lent.
+    fn read(rows: &mut ColumnMergingCursor<VecCursor>, wanted: &FragmentFormat) -> Vec<(Vec<u8>, Datum, bool)> {
+        let (mut scratch, mut found, column) = (RowScratch::default(), Vec::new(), ColumnSet::from_iter([2]));
+        rows.seek_to_first().unwrap();
+        while rows.valid() {
+            let format = rows.lent().unwrap_or_else(|| wanted.rows());
+            let mut row = format.read(rows.value(), Some(&column), &mut scratch).unwrap();
+            let ColumnState::Value(value) = row.get(2).unwrap() else { panic!("no value") };
+            found.push((rows.key().to_vec(), value.to_datum(), rows.lent().is_some()));
+            rows.next().unwrap();
+        }
+        found
+    }
+
+    /// Of whole rows in JSON and of a column group, only rows that one entry has whole are
+    /// lent, and read the same.
+    #[test]
+    fn lent_rows_say_what_packed_ones_do() {
+        let schema = Schema::parse("id int64 not null, a int32, b int32, c int32, primary key (id)").unwrap();
+        let json = RowFormat::json(Arc::new(schema));
+        let whole = FragmentFormat::new(ColumnSet::from_iter([1, 2, 3]), &json);
+        let packed =
+            |columns: &[usize]| FragmentFormat::packed(json.schema().clone(), columns.iter().copied().collect());
+        let (wanted, formats) = (packed(&[2]), [whole, packed(&[1, 2])]);
+        let fragment = |format: &FragmentFormat, b: i32| {
+            let (mut out, row) =
+                (Vec::new(), [DatumRef::Int64(1), DatumRef::Int32(1), DatumRef::Int32(b), DatumRef::Null]);
+            format.packed_layout().unwrap().encode_row(&row, &mut out).unwrap();
+            out
+        };
+        let (mut scratch, mut row, mut patch) = (RowScratch::default(), Vec::new(), Vec::new());
+        let none = ColumnSet::new();
+        json.store(br#"{"a": 1, "b": 20, "c": 3}"#, Covers::Row, &none, &mut scratch, &mut row).unwrap();
+        let states =
+            [ColumnState::Absent, ColumnState::Absent, ColumnState::Value(DatumRef::Int32(30)), ColumnState::Absent];
+        formats[1].packed_layout().unwrap().encode_patch(&states, &mut patch).unwrap();
+        let entry = |key: &[u8], sequence, operation, value: &[u8]| {
+            (key.to_vec(), Trailer::new(sequence, operation), value.to_vec())
+        };
+        let sources = [
+            vec![entry(b"lent", 1, Operation::Put, &row), entry(b"patched", 1, Operation::Put, &row)],
+            vec![
+                entry(b"group", 2, Operation::Put, &fragment(&formats[1], 10)),
+                entry(b"patched", 3, Operation::Patch, &patch),
+            ],
+        ];
+        let plan = Arc::new(MergePlan::new(&wanted, &formats).unwrap());
+        let cursor = || {
+            let cursors = sources.iter().cloned().map(VecCursor::new).collect();
+            ColumnMergingCursor::new((cursors, vec![0, 1]), ColumnMerge::new(plan.clone()), 9, Vec::new(), None, None)
+        };
+        let expected = |lends: bool| {
+            let row = |key: &[u8], b, is_lent: bool| (key.to_vec(), Datum::Int32(b), is_lent && lends);
+            vec![row(b"group", 10, true), row(b"lent", 20, true), row(b"patched", 30, false)]
+        };
+        assert_eq!(read(&mut cursor(), &wanted), expected(false));
+        assert_eq!(read(&mut cursor().lending(), &wanted), expected(true));
     }
 }

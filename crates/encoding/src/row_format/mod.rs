@@ -141,7 +141,8 @@ impl RowScratch {
 ///
 /// let payload = br#"{"name": "spore", "score": 0.5}"#;
 /// json.store(payload, Covers::Row, &ColumnSet::new(), &mut scratch, &mut value)?;
-/// let mut row = json.read(&value, Some(&ColumnSet::from_iter([2])), &mut scratch)?;
+/// let score = ColumnSet::from_iter([2]);
+/// let mut row = json.read(&value, Some(&score), &mut scratch)?;
 /// assert_eq!(row.get(2)?, ColumnState::Value(DatumRef::Float64(0.5)));
 ///
 /// let mut converted = Vec::new();
@@ -331,6 +332,11 @@ impl RowFormat {
     /// Finds the wanted columns of a stored value. Returns where its payload starts.
     fn locate(&self, value: &[u8], scan: Scan<'_>, spans: &mut Vec<Span>) -> Result<usize> {
         self.reset(spans);
+        self.find(value, scan, spans)
+    }
+
+    /// As [`RowFormat::locate`], to spans of which those of the wanted columns are absent; others stay as they are.
+    fn find(&self, value: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<usize> {
         let Some(codec) = &self.0.codec else {
             packed_form::locate(&self.0.layout, value, scan, spans)?;
             return Ok(0);

@@ -49,11 +49,20 @@ impl RowFormat {
     pub fn read<'a>(
         &'a self,
         value: &'a [u8],
-        columns: Option<&ColumnSet>,
+        columns: Option<&'a ColumnSet>,
         scratch: &'a mut RowScratch,
     ) -> Result<RowColumns<'a>> {
-        let payload_at = self.locate(value, Scan::Trusted(columns), &mut scratch.spans)?;
-        Ok(RowColumns { format: self, value, payload_at, spans: &scratch.spans, text: &mut scratch.text })
+        match columns {
+            // What the row before left of other columns is not looked at.
+            Some(columns) if scratch.spans.len() == self.schema().columns().len() => {
+                for column in columns.iter() {
+                    scratch.spans.get_mut(column).into_iter().for_each(|span| *span = Span::Absent);
+                }
+            }
+            _ => self.reset(&mut scratch.spans),
+        }
+        let payload_at = self.find(value, Scan::Trusted(columns), &mut scratch.spans)?;
+        Ok(RowColumns { format: self, value, payload_at, columns, spans: &scratch.spans, text: &mut scratch.text })
     }
 
     /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`]
@@ -91,6 +100,8 @@ pub struct RowColumns<'a> {
     format: &'a RowFormat,
     value: &'a [u8],
     payload_at: usize,
+    /// Those that were looked for; all if `None`.
+    columns: Option<&'a ColumnSet>,
     spans: &'a [Span],
     text: &'a mut Vec<u8>,
 }
@@ -104,6 +115,9 @@ impl RowColumns<'_> {
     /// if its bytes are malformed.
     pub fn get(&mut self, column: usize) -> Result<ColumnState<'_>> {
         self.format.0.layout.physical_index(column)?;
+        if self.columns.is_some_and(|columns| !columns.contains(column)) {
+            return Ok(ColumnState::Absent);
+        }
         let located = Located { spans: self.spans, bytes: self.value.get(self.payload_at..).unwrap_or_default() };
         let at = self.payload_at + start_of(self.spans[column]);
         self.format.state(column, located.piece(column), self.text).map_err(|fault| fault.corrupt(at))

@@ -4,8 +4,8 @@
 //! many files are merged at once. Readers pay: each file of level 0 is one more place to look in. So:
 //!
 //! 1. Writers are *busy* while the next generation of memtables may be expected soon: until twice the time between the
-//!    last two seals has passed since the last one. A database whose generations take longer than [`SOON`] is never
-//!    busy.
+//!    last two seals has passed since the last one, and [`PAUSE`] at least: small generations follow each other
+//!    unevenly. A database whose generations take longer than [`SOON`] is never busy.
 //! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is
 //!    being written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are
 //!    slowed.
@@ -27,6 +27,8 @@ use crate::table::TableShared;
 const SCORE: f64 = 2.0;
 /// Longer than this between two generations is not busy.
 const SOON: Duration = Duration::from_secs(10);
+/// Shorter than this is no pause.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// When generations of memtables were sealed.
 #[derive(Clone, Copy, Default, Debug)]
@@ -45,7 +47,7 @@ impl Pace {
     /// Until when writers count as busy.
     pub(crate) fn busy_until(&self) -> Option<Instant> {
         let between = self.between.filter(|between| *between <= SOON)?;
-        self.last?.checked_add(2 * between)
+        self.last?.checked_add((2 * between).max(PAUSE))
     }
 }
 
@@ -92,7 +94,7 @@ mod tests {
     use crate::{Database, Durability, Options, Table, TableOptions};
 
     #[test]
-    fn writers_are_busy_until_twice_the_last_interval_has_passed() {
+    fn writers_are_busy_until_twice_the_last_interval_and_a_pause_have_passed() {
         let start = Instant::now();
         let mut pace = Pace::default();
         assert_eq!(pace.busy_until(), None);
@@ -101,7 +103,10 @@ mod tests {
         let second = start + Duration::from_secs(3);
         pace.note_seal(second);
         assert_eq!(pace.busy_until(), Some(second + Duration::from_secs(6)));
-        pace.note_seal(second + Duration::from_secs(11));
+        let third = second + Duration::from_millis(15);
+        pace.note_seal(third);
+        assert_eq!(pace.busy_until(), Some(third + PAUSE), "a generation may well take 31 ms after one that took 15");
+        pace.note_seal(third + Duration::from_secs(11));
         assert_eq!(pace.busy_until(), None, "a generation in eleven seconds is not busy");
     }
 

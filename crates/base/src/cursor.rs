@@ -1,6 +1,6 @@
 //! The one interface between everything that stores entries and everything that merges them.
 
-use crate::{ReadCounters, Result, Trailer};
+use crate::{EntryRef, ReadCounters, Result, Trailer};
 
 /// A position in a sorted sequence of entries (key ascending, newest first; see [`crate::compare_entries`]).
 ///
@@ -31,6 +31,24 @@ pub trait Cursor {
     /// After a `next()`: whether this entry has the same key as the one the cursor stood on before. Exact; `false`
     /// after any other move.
     fn same_key_as_previous(&self) -> bool;
+    /// The entry; the cursor must be valid.
+    #[inline]
+    fn entry(&self) -> EntryRef<'_> {
+        EntryRef { key: self.key(), trailer: self.trailer(), value: self.value() }
+    }
+    /// Shows `visit` the entry that the cursor stands on, and whether it has the same key as the one before (of the
+    /// first see [`Cursor::same_key_as_previous`]), and goes to the next, again and again: to the end, or until `visit`
+    /// says `false`, and the cursor stays on that entry. The same as to do so step by step, but where cursors lie over
+    /// cursors what they find out at each step is found out for many entries at once.
+    fn visit(&mut self, mut visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()>
+    where
+        Self: Sized,
+    {
+        while self.valid() && visit(self.entry(), self.same_key_as_previous()) {
+            self.next()?;
+        }
+        Ok(())
+    }
     /// A hint that about so many entries, from the current one on, are about to be read: what lies scattered in memory
     /// is fetched into the processor's caches, many cache misses at a time. Does not move the cursor.
     fn fetch_ahead(&self, _entries: usize) {}

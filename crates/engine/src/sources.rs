@@ -1,6 +1,6 @@
 //! The sorted sources of merges, without dynamic dispatch.
 
-use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
+use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer};
 use mycelium_memtable::MemtableCursor;
 use mycelium_sst::{ColumnPosition, LevelCursor, RunCursor};
 
@@ -76,6 +76,9 @@ macro_rules! forward {
             #[inline]
             fn next(&mut self) -> Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.next(),)+ }
+            }
+            fn visit(&mut self, visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.visit(visit),)+ }
             }
             fn prev(&mut self) -> Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.prev(),)+ }

@@ -7,7 +7,9 @@
 //! 3. Comparisons are first made on eight-byte key prefixes. Those of waiting sources lie in the heap, so that most of
 //!    them touch no source.
 //! 4. When the runner-up is smaller the two change places and the heap is sifted once.
-//! 5. Whether an entry has the key of the one before it falls out of the same comparisons: within a source the source
+//! 5. Who wants many entries is shown those of the top, as long as their prefixes are smaller than the runner-up's,
+//!    without a look at the heap ([`MergingCursor::visit_with_sources`]).
+//! 6. Whether an entry has the key of the one before it falls out of the same comparisons: within a source the source
 //!    knows; across sources it is whether the former entry's key equalled the runner-up's.
 //!
 //! Entries are unique by (key, trailer) across sources that share a column. Fragments of one row in sources of
@@ -16,7 +18,7 @@
 
 use std::cmp::Ordering;
 
-use mycelium_base::{Cursor, ReadCounters, Result, Trailer, compare_entries};
+use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer, compare_entries};
 
 /// Merges cursors into one [`Cursor`] over all their entries.
 #[derive(Debug)]
@@ -76,6 +78,57 @@ impl<C: Cursor> MergingCursor<C> {
     #[inline]
     pub fn current(&self) -> Option<&C> {
         self.sources.get(self.top)
+    }
+
+    /// As [`Cursor::visit`], with the index of the source of each entry.
+    pub fn visit_with_sources(&mut self, mut visit: impl FnMut(usize, EntryRef<'_>, bool) -> bool) -> Result<()> {
+        while self.valid() {
+            let (mut passed, mut goes_on) = (0, true);
+            if self.forward {
+                let result = self.visit_top(|top, entry, same_key| {
+                    goes_on = visit(top, entry, same_key);
+                    passed += usize::from(goes_on);
+                    goes_on
+                });
+                self.fail_on_error(result)?;
+            }
+            if passed > 0 {
+                // None of them had the runner-up's key.
+                self.equals_runner_up = false;
+                self.settle_moved_top();
+            } else if goes_on {
+                goes_on = visit(self.top, self.entry(), self.same_key);
+                if goes_on {
+                    Cursor::next(self)?;
+                }
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 5 of the module: moves the top alone.
+    #[inline]
+    fn visit_top(&mut self, mut visit: impl FnMut(usize, EntryRef<'_>, bool) -> bool) -> Result<()> {
+        let (top, runner_up) = (self.top, self.heap.first().map(|waiting| waiting.prefix));
+        // The source does not know what came before its first entry.
+        let mut first = Some(self.same_key);
+        self.sources[top].visit(|entry, same_key| {
+            let is_before = runner_up.is_none_or(|runner_up| prefix(entry.key) < runner_up);
+            is_before && visit(top, entry, first.take().unwrap_or(same_key))
+        })
+    }
+
+    /// After the top has moved forwards.
+    #[inline]
+    fn settle_moved_top(&mut self) {
+        if self.sources[self.top].valid() {
+            self.settle_forward();
+        } else {
+            self.replace_exhausted_top();
+        }
     }
 
     fn waiting(&self, source: usize) -> Waiting {
@@ -270,12 +323,12 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         if result.is_err() {
             return self.fail_on_error(result);
         }
-        if self.sources[self.top].valid() {
-            self.settle_forward();
-        } else {
-            self.replace_exhausted_top();
-        }
+        self.settle_moved_top();
         Ok(())
+    }
+
+    fn visit(&mut self, mut visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+        self.visit_with_sources(|_, entry, same_key| visit(entry, same_key))
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -316,8 +369,59 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{VecCursor, random_entries, seeds};
+    use crate::testing::{Entry, VecCursor, random_entries, seeds};
     use rand::Rng;
+
+    /// Up to so many entries from the current one on, and whether each has the key of the one before.
+    fn visited<C: Cursor>(cursor: &mut C, most: usize) -> Vec<(Entry, bool)> {
+        let mut shown = Vec::new();
+        let visit = |entry: EntryRef<'_>, same_key: bool| {
+            let goes_on = shown.len() < most;
+            if goes_on {
+                shown.push(((entry.key.to_vec(), entry.trailer, entry.value.to_vec()), same_key));
+            }
+            goes_on
+        };
+        cursor.visit(visit).unwrap();
+        shown
+    }
+
+    #[test]
+    fn visiting_a_merge_equals_going_through_what_is_sorted() {
+        for (seed, mut rng) in seeds("visiting", 200) {
+            let entries = random_entries(&mut rng, 120);
+            let parts = rng.random_range(1..6);
+            let mut split = vec![Vec::new(); parts];
+            // Runs of entries of one source, and sources that alternate.
+            let (stays, mut part) = (rng.random_bool(0.5), 0);
+            for entry in &entries {
+                part = if stays && rng.random_bool(0.8) { part } else { rng.random_range(0..parts) };
+                split[part].push(entry.clone());
+            }
+            let mut merged = MergingCursor::new(split.into_iter().map(VecCursor::new).collect());
+            let mut straight = VecCursor::new(entries.clone());
+            for _ in 0..50 {
+                let pivot = &entries[rng.random_range(0..entries.len())];
+                let choice = rng.random_range(0..6);
+                let step = |c: &mut dyn Cursor| match choice {
+                    0 => c.seek(&pivot.0, pivot.1),
+                    1 => c.seek_before(&pivot.0, pivot.1),
+                    2 if c.valid() => c.prev(),
+                    _ if c.valid() => c.next(),
+                    _ => c.seek_to_first(),
+                };
+                step(&mut merged).unwrap();
+                step(&mut straight).unwrap();
+                let most = rng.random_range(0..20);
+                assert_eq!(visited(&mut merged, most), visited(&mut straight, most), "seed {seed}");
+                assert_eq!(merged.valid(), straight.valid(), "seed {seed}");
+                if merged.valid() {
+                    assert_eq!((merged.key(), merged.trailer()), (straight.key(), straight.trailer()), "seed {seed}");
+                    assert_eq!(merged.same_key_as_previous(), straight.same_key_as_previous(), "seed {seed}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn merging_equals_sorting_in_every_move() {

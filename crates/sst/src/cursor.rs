@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{Cursor, EntryRef, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_cache::ChainedBlock;
 
 use crate::block::{BlockCursor, BlockPosition, KeyBuffer, Step, payload_in_memory};
@@ -262,6 +262,21 @@ impl<B: BlockPosition> SstCursor<B> {
     #[inline]
     pub(crate) fn at_block_end(&self) -> bool {
         self.block.at_end()
+    }
+
+    /// As [`Cursor::visit`], up to the block's last entry, on which the cursor then stands, and which was not shown;
+    /// `false` if `visit` ended it before.
+    #[inline]
+    pub(crate) fn visit_block(&mut self, visit: &mut impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<bool> {
+        while self.block.valid() && !self.block.at_end() {
+            if !visit(self.entry(), self.block.same_key()) {
+                return Ok(false);
+            }
+            if let Step::Malformed = self.block.step() {
+                return Err(self.fail_in_block());
+            }
+        }
+        Ok(true)
     }
 
     pub(crate) fn set_same_key(&mut self, same: bool) {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
+use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer};
 
 use crate::block::{BlockCursor, BlockPosition};
 use crate::columnar::{ColumnBlock, ColumnPosition};
@@ -249,6 +249,16 @@ impl<B: BlockPosition> Cursor for LevelCursor<B> {
             Some(cursor) if !cursor.at_block_end() => cursor.next(),
             _ => self.next_by_block(),
         }
+    }
+
+    fn visit(&mut self, mut visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+        while let Some(cursor) = self.cursor.as_mut().filter(|cursor| cursor.valid()) {
+            if !cursor.visit_block(&mut visit)? || !visit(cursor.entry(), cursor.same_key_as_previous()) {
+                break;
+            }
+            self.next_by_block()?;
+        }
+        Ok(())
     }
 
     fn prev(&mut self) -> Result<()> {

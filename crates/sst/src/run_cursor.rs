@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
+use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer};
 
 use crate::columnar::{ColumnPosition, WantedColumns};
 use crate::cursor::CursorOptions;
@@ -98,6 +98,10 @@ impl Cursor for RunCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         each!(self, cursor => cursor.next())
+    }
+
+    fn visit(&mut self, visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+        each!(self, cursor => cursor.visit(visit))
     }
 
     fn prev(&mut self) -> Result<()> {

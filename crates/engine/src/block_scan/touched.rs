@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use mycelium_base::{Cursor, Operation, Result, SequenceNumber, Trailer};
+use mycelium_base::{Cursor, EntryRef, Operation, Result, SequenceNumber, Trailer};
 use mycelium_merge::{MergePlan, MergingCursor};
 
 use crate::sources::Source;
@@ -38,6 +38,15 @@ struct Found {
     key: Range<usize>,
     entries: Range<usize>,
     has_only_patches: bool,
+}
+
+/// A key of which entries are still to come: where it lies, and its first entry.
+struct Begun {
+    key: Range<usize>,
+    first: usize,
+    has_only_patches: bool,
+    /// Whether its entries so far hide all older ones.
+    is_settled: bool,
 }
 
 /// What keys are read from: a merge of sources of these kinds, as far as `upper`.
@@ -110,7 +119,7 @@ impl Touched {
     }
 
     /// Reads keys ahead; the merge then stands behind them.
-    fn read(&mut self, mut rest: Rest<'_>) -> Result<()> {
+    fn read(&mut self, rest: Rest<'_>) -> Result<()> {
         self.found.clear();
         self.entries.clear();
         self.bytes.clear();
@@ -119,45 +128,59 @@ impl Touched {
         if self.ahead >= LEAST_FETCHED {
             rest.merged.fetch_ahead(self.ahead);
         }
-        while self.found.len() < self.ahead && self.bytes.len() < MOST_BYTES && rest.is_on_key() {
-            self.read_key(&mut rest)?;
+        let Rest { merged, kinds, plan, snapshot, upper } = rest;
+        let (mut begun, mut failure) = (None, Ok(()));
+        merged.visit_with_sources(|source, entry, same_key| {
+            if begun.is_none() || !same_key {
+                begun.take().into_iter().for_each(|begun| self.end_key(begun));
+                let is_enough = self.found.len() >= self.ahead || self.bytes.len() >= MOST_BYTES;
+                if is_enough || upper.is_some_and(|upper| !is_before(entry.key, upper)) {
+                    return false;
+                }
+                begun = Some(self.begin_key(entry.key));
+            }
+            if let Some(begun) = begun.as_mut().filter(|begun| !begun.is_settled)
+                && entry.trailer.sequence() <= snapshot
+            {
+                failure = self.read_entry(begun, kinds[source], &entry, plan);
+            }
+            failure.is_ok()
+        })?;
+        begun.into_iter().for_each(|begun| self.end_key(begun));
+        failure
+    }
+
+    #[inline]
+    fn begin_key(&mut self, key: &[u8]) -> Begun {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let (key, first) = (start..self.bytes.len(), self.entries.len());
+        Begun { key, first, has_only_patches: true, is_settled: false }
+    }
+
+    /// Takes a visible entry of the key, if it has something to say.
+    #[inline]
+    fn read_entry(&mut self, begun: &mut Begun, kind: usize, entry: &EntryRef<'_>, plan: &MergePlan) -> Result<()> {
+        let is_patch = entry.trailer.operation() == Operation::Patch;
+        // A patch of other columns says nothing.
+        if !is_patch || plan.may_be_patched(kind, entry.value)? {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(entry.value);
+            self.entries.push((kind, entry.trailer, start..self.bytes.len()));
+            begun.has_only_patches &= is_patch;
+            begun.is_settled = !is_patch && plan.has_all(kind);
         }
         Ok(())
     }
 
-    /// Takes the key that the merge stands on, if one of its entries has something to say.
-    fn read_key(&mut self, rest: &mut Rest<'_>) -> Result<()> {
-        let first = self.entries.len();
-        let key = self.bytes.len()..self.bytes.len() + rest.merged.key().len();
-        self.bytes.extend_from_slice(rest.merged.key());
-        let (mut has_only_patches, mut is_settled) = (true, false);
-        loop {
-            let (kind, trailer) = (rest.kinds[rest.merged.source()], rest.merged.trailer());
-            if !is_settled && trailer.sequence() <= rest.snapshot {
-                let (is_patch, value) = (trailer.operation() == Operation::Patch, rest.merged.value());
-                // A patch of other columns says nothing.
-                if !is_patch || rest.plan.may_be_patched(kind, value)? {
-                    self.take(kind, trailer, value);
-                    has_only_patches &= is_patch;
-                    is_settled = !is_patch && rest.plan.has_all(kind);
-                }
-            }
-            rest.merged.next()?;
-            if !rest.merged.valid() || !rest.merged.same_key_as_previous() {
-                break;
-            }
-        }
+    /// Keeps the key, if one of its entries has something to say.
+    #[inline]
+    fn end_key(&mut self, begun: Begun) {
+        let Begun { key, first, has_only_patches, .. } = begun;
         match self.entries.len() > first {
             true => self.found.push(Found { key, entries: first..self.entries.len(), has_only_patches }),
             false => self.bytes.truncate(key.start),
         }
-        Ok(())
-    }
-
-    fn take(&mut self, kind: usize, trailer: Trailer, value: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.entries.push((kind, trailer, start..self.bytes.len()));
     }
 }
 
@@ -167,13 +190,6 @@ fn is_before(key: &[u8], upper: &[u8]) -> bool {
     match (key.first_chunk::<8>(), upper.first_chunk::<8>()) {
         (Some(first), Some(bound)) if first != bound => u64::from_be_bytes(*first) < u64::from_be_bytes(*bound),
         _ => key < upper,
-    }
-}
-
-impl Rest<'_> {
-    #[inline]
-    fn is_on_key(&self) -> bool {
-        self.merged.valid() && self.upper.is_none_or(|upper| is_before(self.merged.key(), upper))
     }
 }
 

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_advisor::{Recorder, Trace};
-use mycelium_base::{ColumnSet, Cursor, Operation, ReadCounters, Result, Trailer};
+use mycelium_base::{ColumnSet, Cursor, EntryRef, Operation, ReadCounters, Result, Trailer};
 use mycelium_encoding::RowFormat;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_memtable::MemtableCursor;
@@ -348,6 +348,17 @@ impl Cursor for TracedRun {
         self.cursor.next()?;
         self.note();
         Ok(())
+    }
+    fn visit(&mut self, mut visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+        let mut passed = 0;
+        let result = self.cursor.visit(|entry, same_key| {
+            let goes_on = visit(entry, same_key);
+            passed += u64::from(goes_on);
+            goes_on
+        });
+        // It stood on the first before.
+        self.entries += passed - u64::from(passed > 0 && !self.cursor.valid());
+        result
     }
     fn prev(&mut self) -> Result<()> {
         self.cursor.prev()?;

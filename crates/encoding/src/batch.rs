@@ -207,8 +207,7 @@ impl RecordBatchBuilder {
         if !self.from_value.is_empty() {
             let row = self.layout.row(value)?;
             for &(index, target) in &self.from_value {
-                let bytes = raw_bytes(&self.layout, index, row.raw(index)?)?;
-                let len = self.columns[target].push_raw(bytes)?;
+                let len = self.columns[target].push_packed(&self.layout, index, row.raw(index)?)?;
                 self.widest = self.widest.max(len);
             }
         }
@@ -221,8 +220,7 @@ impl RecordBatchBuilder {
         let row = layout.row(value)?;
         for &(index, target) in &self.from_value {
             let index = layout.physical_index(self.layout.column(index))?;
-            let bytes = raw_bytes(layout, index, row.raw(index)?)?;
-            let len = self.columns[target].push_raw(bytes)?;
+            let len = self.columns[target].push_packed(layout, index, row.raw(index)?)?;
             self.widest = self.widest.max(len);
         }
         Ok(())
@@ -335,8 +333,7 @@ impl RecordBatchBuilder {
         let index =
             index.ok_or_else(|| Error::invalid(format!("column {target} of the batch is not one of values")))?;
         for row in rows {
-            let bytes = raw_bytes(&self.layout, index, self.layout.row(row)?.raw(index)?)?;
-            let len = self.columns[target].push_raw(bytes)?;
+            let len = self.columns[target].push_packed(&self.layout, index, self.layout.row(row)?.raw(index)?)?;
             self.widest = self.widest.max(len);
         }
         Ok(())
@@ -439,15 +436,6 @@ pub fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
     RecordBatch::try_new_with_options(Arc::new(arrow_schema::Schema::new(fields)), arrays, &options).map_err(unfit)
 }
 
-/// The bytes of a column that a whole row has; `None` for null.
-fn raw_bytes<'r>(layout: &PackedLayout, index: usize, raw: RawColumn<'r>) -> Result<Option<&'r [u8]>> {
-    match raw {
-        RawColumn::Value(bytes) => Ok(Some(bytes)),
-        RawColumn::Null => Ok(None),
-        RawColumn::Absent => Err(absent(layout.name(index))),
-    }
-}
-
 #[cold]
 fn absent(name: &str) -> Error {
     Error::corruption(format!("a whole row lacks column \"{name}\""))
@@ -535,6 +523,17 @@ impl Values {
 impl ColumnBuilder {
     fn new(ty: &ColumnType, nullable: bool, texts: TextArrays) -> Self {
         Self { ty: ty.clone(), nullable, values: Values::new(ty, texts), nulls: NullBufferBuilder::new(0) }
+    }
+
+    /// Appends what a packed whole row of this layout has of its column `index`. Returns as
+    /// [`ColumnBuilder::push_raw`].
+    #[inline]
+    fn push_packed(&mut self, layout: &PackedLayout, index: usize, raw: RawColumn<'_>) -> Result<usize> {
+        match raw {
+            RawColumn::Value(bytes) => self.push_raw(Some(bytes)),
+            RawColumn::Null => self.push_raw(None),
+            RawColumn::Absent => Err(absent(layout.name(index))),
+        }
     }
 
     /// Appends a packed slot or variable bytes; returns the bytes of text or binary collected.

@@ -280,7 +280,8 @@ pub(crate) fn sizes(options: &TableOptions) -> LeveledOptions {
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableOptions {
-    /// How levels are merged. Default: leveled.
+    /// How levels are merged. Default: leveled. Those of its indexes are tiered, whatever this is: with these tiers if
+    /// it is tiered, else with as many runs to a level as level 0 has files when it is merged.
     pub policy: Policy,
     /// Bytes of a data block before compression. Default: 4,096.
     pub block_size: usize,

@@ -372,6 +372,17 @@ mod tests {
     use crate::testing::{Entry, VecCursor, random_entries, seeds};
     use rand::Rng;
 
+    fn assert_same_place(merged: &impl Cursor, straight: &impl Cursor, seed: u64) {
+        assert_eq!(merged.valid(), straight.valid(), "seed {seed}");
+        if merged.valid() {
+            assert_eq!(
+                (merged.key(), merged.trailer(), merged.value(), merged.same_key_as_previous()),
+                (straight.key(), straight.trailer(), straight.value(), straight.same_key_as_previous()),
+                "seed {seed}"
+            );
+        }
+    }
+
     /// Up to so many entries from the current one on, and whether each has the key of the one before.
     fn visited<C: Cursor>(cursor: &mut C, most: usize) -> Vec<(Entry, bool)> {
         let mut shown = Vec::new();
@@ -414,11 +425,7 @@ mod tests {
                 step(&mut straight).unwrap();
                 let most = rng.random_range(0..20);
                 assert_eq!(visited(&mut merged, most), visited(&mut straight, most), "seed {seed}");
-                assert_eq!(merged.valid(), straight.valid(), "seed {seed}");
-                if merged.valid() {
-                    assert_eq!((merged.key(), merged.trailer()), (straight.key(), straight.trailer()), "seed {seed}");
-                    assert_eq!(merged.same_key_as_previous(), straight.same_key_as_previous(), "seed {seed}");
-                }
+                assert_same_place(&merged, &straight, seed);
             }
         }
     }
@@ -449,15 +456,7 @@ mod tests {
                 let choice = rng.random_range(0..12);
                 step(&mut merged, choice).unwrap();
                 step(&mut straight, choice).unwrap();
-                assert_eq!(merged.valid(), straight.valid(), "seed {seed}");
-                if merged.valid() {
-                    assert_eq!(
-                        (merged.key(), merged.trailer(), merged.value()),
-                        (straight.key(), straight.trailer(), straight.value()),
-                        "seed {seed}"
-                    );
-                    assert_eq!(merged.same_key_as_previous(), straight.same_key_as_previous(), "seed {seed}");
-                }
+                assert_same_place(&merged, &straight, seed);
             }
         }
     }

@@ -40,6 +40,8 @@
 //! A user's bytes are kept as written. Splitting and merging rows writes fields by number, and each field's bytes as
 //! they were; converting from another format writes the shortest varints and leaves out defaults without presence.
 
+use std::ops::Range;
+
 use mycelium_base::coding::put_varint;
 use mycelium_base::{ColumnSet, Error, Result};
 
@@ -205,10 +207,10 @@ impl Protobuf {
 }
 
 impl Protobuf {
-    /// The place in `by_number`, from place `from` on, and the end of the field at `at`, if it has its column's wire
+    /// The place in `by_number`, from place `from` on, and the piece of the field at `at`, if it has its column's wire
     /// type, and varints as short as they can be but for the value's own: as `emit` writes it.
     #[inline]
-    fn plain_field(&self, payload: &[u8], at: usize, from: usize) -> Option<(usize, usize)> {
+    fn plain_field(&self, payload: &[u8], at: usize, from: usize) -> Option<(usize, Range<usize>)> {
         let (tag, start) = short_varint(payload, at)?;
         let tag = u32::try_from(tag).ok()?;
         let place = match self.by_number.get(from) {
@@ -218,28 +220,75 @@ impl Protobuf {
         if place < from || self.by_number[place].0 != tag {
             return None;
         }
-        let end = match tag & 7 {
-            0 => varint(payload, start).ok()?.1,
-            1 => start + 8,
+        let (start, end) = match tag & 7 {
+            0 => (start, varint(payload, start).ok()?.1),
+            1 => (start, start + 8),
             2 => {
                 let (len, start) = short_varint(payload, start)?;
-                start.checked_add(usize::try_from(len).ok()?)?
+                (start, start.checked_add(usize::try_from(len).ok()?)?)
             }
-            _ => start + 4,
+            _ => (start, start + 4),
         };
-        (end <= payload.len()).then_some((place, end))
+        (end <= payload.len()).then_some((place, start..end))
     }
 
-    /// From the field at `at`, guessed to be at place `from` of `by_number`, to the next that is wanted or not plain.
+    /// Takes the plain fields from `at` on, the first of them guessed to be at place `from` of `by_number`, up to one
+    /// that is not plain, or was found before, or until `missing` wanted ones are found. Returns where the next field
+    /// is, and its place.
     #[inline]
-    fn step_over_unwanted(&self, payload: &[u8], at: usize, from: usize, wanted: &ColumnSet) -> (usize, usize) {
-        let (mut at, mut from) = (at, from);
-        while let Some((place, end)) = self.plain_field(payload, at, from)
-            && !wanted.contains(self.by_number[place].1)
+    fn scan_plain(
+        &self,
+        payload: &[u8],
+        (mut at, mut from): (usize, usize),
+        scan: Scan<'_>,
+        missing: &mut usize,
+        spans: &mut [Span],
+    ) -> (usize, usize) {
+        while *missing > 0
+            && let Some((place, piece)) = self.plain_field(payload, at, from)
         {
-            (at, from) = (end, place + 1);
+            let column = self.by_number[place].1;
+            if scan.wants(column) {
+                if spans[column] != Span::Absent {
+                    break;
+                }
+                spans[column] = Span::at(piece.start, piece.end);
+                *missing -= 1;
+            }
+            (at, from) = (piece.end, place + 1);
         }
         (at, from)
+    }
+
+    /// Finds the field at `at`, whatever it is like: where the next one is, and its place.
+    fn scan_field(
+        &self,
+        payload: &[u8],
+        (at, guess): (usize, usize),
+        scan: Scan<'_>,
+        missing: &mut usize,
+        spans: &mut [Span],
+    ) -> Result<(usize, usize), Fault> {
+        let (tag, piece) = varint(payload, at)?;
+        let tag =
+            u32::try_from(tag).map_err(|_| Fault::new(at, "malformed Protobuf: a field number is over 29 bits"))?;
+        let Some((column, place)) = self.column_of(tag >> 3, guess) else {
+            return Err(Fault::new(at, format!("field {} is no column outside the primary key", tag >> 3)));
+        };
+        let Some(field) = self.field(column) else { return Err(Fault::new(at, "no such field")) };
+        if tag != field.tag {
+            let message = format!("wire type {} instead of {}", tag & 7, field.tag & 7);
+            return Err(Fault::new(at, message).in_column(&field.name));
+        }
+        let (start, end) = piece_at(payload, tag & 7, piece).map_err(|fault| fault.in_column(&field.name))?;
+        if scan.wants(column) {
+            if spans[column] != Span::Absent {
+                return Err(Fault::new(at, "the field appears twice").in_column(&field.name));
+            }
+            spans[column] = Span::at(start, end);
+            *missing -= 1;
+        }
+        Ok((end, place + 1))
     }
 }
 
@@ -278,37 +327,14 @@ impl Codec for Protobuf {
             Scan::Trusted(Some(wanted)) => wanted.len(),
             _ => usize::MAX,
         };
-        let (mut at, mut guess) = (0, 0);
-        while at < payload.len() && missing > 0 {
-            if let Scan::Trusted(Some(wanted)) = scan {
-                (at, guess) = self.step_over_unwanted(payload, at, guess, wanted);
-                if at == payload.len() {
-                    break;
-                }
+        let mut next = (0, 0);
+        loop {
+            next = self.scan_plain(payload, next, scan, &mut missing, spans);
+            if next.0 == payload.len() || missing == 0 {
+                return Ok(());
             }
-            let (tag, piece) = varint(payload, at)?;
-            let tag =
-                u32::try_from(tag).map_err(|_| Fault::new(at, "malformed Protobuf: a field number is over 29 bits"))?;
-            let Some((column, place)) = self.column_of(tag >> 3, guess) else {
-                return Err(Fault::new(at, format!("field {} is no column outside the primary key", tag >> 3)));
-            };
-            guess = place + 1;
-            let Some(field) = self.field(column) else { return Err(Fault::new(at, "no such field")) };
-            if tag != field.tag {
-                let message = format!("wire type {} instead of {}", tag & 7, field.tag & 7);
-                return Err(Fault::new(at, message).in_column(&field.name));
-            }
-            let (start, end) = piece_at(payload, tag & 7, piece).map_err(|fault| fault.in_column(&field.name))?;
-            if scan.wants(column) {
-                if spans[column] != Span::Absent {
-                    return Err(Fault::new(at, "the field appears twice").in_column(&field.name));
-                }
-                spans[column] = Span::at(start, end);
-                missing -= 1;
-            }
-            at = end;
+            next = self.scan_field(payload, next, scan, &mut missing, spans)?;
         }
-        Ok(())
     }
 
     fn decode<'a>(&self, column: usize, piece: &'a [u8], _: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault> {
@@ -389,7 +415,7 @@ impl Codec for Protobuf {
         let (mut at, mut from) = (0, 0);
         let mut piece = 0..0;
         while missing > 0 && at < payload.len() {
-            let Some((place, end)) = self.plain_field(payload, at, from) else { return false };
+            let Some((place, Range { end, .. })) = self.plain_field(payload, at, from) else { return false };
             if wanted.contains(self.by_number[place].1) {
                 if piece.end != at {
                     out.extend_from_slice(&payload[piece]);

@@ -236,6 +236,55 @@ fn protobuf_that_would_lose_something_is_refused_where_it_stands() {
     assert!(protobuf(&strict, &declared).check(&[], false).is_ok());
 }
 
+/// Plain fields are found in a loop of their own, which ends at others and goes on behind them.
+#[test]
+fn protobuf_fields_are_found_in_any_order_and_behind_long_tags() {
+    let schema = schema_of("k int8 not null, n int32, s utf8, d float64, b binary, primary key (k)");
+    let format = protobuf(&schema, &usual(&schema));
+    let packed = RowFormat::packed(schema.clone());
+    let half = 0.5_f64.to_le_bytes();
+    let fields: [(u8, &[u8]); 4] = [(8, &[7]), (18, b"\x02ab"), (25, &half), (34, b"\x01c")];
+    let cells = [None, Some(Datum::Int32(7)), Some(Datum::Utf8("ab".into())), Some(Datum::Float64(0.5))];
+    let cells: Vec<_> = cells.into_iter().chain([Some(Datum::Binary(b"c".to_vec()))]).collect();
+    let write = |place: usize, has_long_tag: bool, payload: &mut Vec<u8>| {
+        let (tag, piece) = fields[place];
+        match has_long_tag {
+            true => payload.extend_from_slice(&[tag | 0x80, 0]),
+            false => payload.push(tag),
+        }
+        payload.extend_from_slice(piece);
+    };
+    let mut scratch = RowScratch::default();
+    for drawn in 0..256 * 16 {
+        let order = [drawn & 3, drawn >> 2 & 3, drawn >> 4 & 3, drawn >> 6 & 3];
+        let long = |place: usize| drawn >> (8 + place) & 1 == 1;
+        let mut payload = Vec::new();
+        let mut twice = None;
+        for (at, &place) in order.iter().enumerate() {
+            if twice.is_none() && order[..at].contains(&place) {
+                twice = Some(payload.len() as u64);
+            }
+            write(place, long(place), &mut payload);
+        }
+        if let Some(at) = twice {
+            refused(&format, true, &[(&payload, at)]);
+            continue;
+        }
+        let value = store(&format, &payload, Covers::Row, &[]).unwrap();
+        assert_eq!(read(&format, &value).unwrap(), cells, "{payload:02x?}");
+        for wanted in 0..16 {
+            let columns: ColumnSet = (1..=4).filter(|column| wanted >> (column - 1) & 1 == 1).collect();
+            let expected: Vec<_> =
+                cells.iter().enumerate().map(|(at, cell)| cell.clone().filter(|_| columns.contains(at))).collect();
+            for to in [&format, &packed] {
+                let mut out = Vec::new();
+                format.convert(to, &value, Some(&columns), &mut scratch, &mut out).unwrap();
+                assert_eq!(read(to, &out).unwrap(), expected, "{wanted} of {payload:02x?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn flatbuffers_that_would_lose_something_are_refused_where_they_stand() {
     let schema = schema_of("k int8 not null, n int8, s utf8, primary key (k)");

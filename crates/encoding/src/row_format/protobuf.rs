@@ -240,21 +240,12 @@ impl Protobuf {
         &self,
         payload: &[u8],
         (mut at, mut from): (usize, usize),
-        scan: Scan<'_>,
-        missing: &mut usize,
-        spans: &mut [Span],
+        finding: &mut Finding<'_>,
     ) -> (usize, usize) {
-        while *missing > 0
+        while finding.missing > 0
             && let Some((place, piece)) = self.plain_field(payload, at, from)
+            && finding.take(self.by_number[place].1, &piece)
         {
-            let column = self.by_number[place].1;
-            if scan.wants(column) {
-                if spans[column] != Span::Absent {
-                    break;
-                }
-                spans[column] = Span::at(piece.start, piece.end);
-                *missing -= 1;
-            }
             (at, from) = (piece.end, place + 1);
         }
         (at, from)
@@ -265,9 +256,7 @@ impl Protobuf {
         &self,
         payload: &[u8],
         (at, guess): (usize, usize),
-        scan: Scan<'_>,
-        missing: &mut usize,
-        spans: &mut [Span],
+        finding: &mut Finding<'_>,
     ) -> Result<(usize, usize), Fault> {
         let (tag, piece) = varint(payload, at)?;
         let tag =
@@ -281,14 +270,33 @@ impl Protobuf {
             return Err(Fault::new(at, message).in_column(&field.name));
         }
         let (start, end) = piece_at(payload, tag & 7, piece).map_err(|fault| fault.in_column(&field.name))?;
-        if scan.wants(column) {
-            if spans[column] != Span::Absent {
-                return Err(Fault::new(at, "the field appears twice").in_column(&field.name));
-            }
-            spans[column] = Span::at(start, end);
-            *missing -= 1;
+        match finding.take(column, &(start..end)) {
+            true => Ok((end, place + 1)),
+            false => Err(Fault::new(at, "the field appears twice").in_column(&field.name)),
         }
-        Ok((end, place + 1))
+    }
+}
+
+/// What a scan looks for, and what it has found.
+struct Finding<'a> {
+    scan: Scan<'a>,
+    /// Wanted columns that are not found yet; more than there are if the payload is read to its end.
+    missing: usize,
+    spans: &'a mut [Span],
+}
+
+impl Finding<'_> {
+    /// Takes the piece of a column, if it is wanted. `false` if there was one before.
+    #[inline]
+    fn take(&mut self, column: usize, piece: &Range<usize>) -> bool {
+        if self.scan.wants(column) {
+            if self.spans[column] != Span::Absent {
+                return false;
+            }
+            self.spans[column] = Span::at(piece.start, piece.end);
+            self.missing -= 1;
+        }
+        true
     }
 }
 
@@ -323,17 +331,17 @@ impl Codec for Protobuf {
     /// Per field: read its tag, find its column, step over its piece. Ends with the payload, or with the last wanted
     /// column if the payload is trusted.
     fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault> {
-        let mut missing = match scan {
+        let missing = match scan {
             Scan::Trusted(Some(wanted)) => wanted.len(),
             _ => usize::MAX,
         };
-        let mut next = (0, 0);
+        let (mut finding, mut next) = (Finding { scan, missing, spans }, (0, 0));
         loop {
-            next = self.scan_plain(payload, next, scan, &mut missing, spans);
-            if next.0 == payload.len() || missing == 0 {
+            next = self.scan_plain(payload, next, &mut finding);
+            if next.0 == payload.len() || finding.missing == 0 {
                 return Ok(());
             }
-            next = self.scan_field(payload, next, scan, &mut missing, spans)?;
+            next = self.scan_field(payload, next, &mut finding)?;
         }
     }
 

@@ -244,8 +244,8 @@ fn protobuf_fields_are_found_in_any_order_and_behind_long_tags() {
     let packed = RowFormat::packed(schema.clone());
     let half = 0.5_f64.to_le_bytes();
     let fields: [(u8, &[u8]); 4] = [(8, &[7]), (18, b"\x02ab"), (25, &half), (34, b"\x01c")];
-    let cells = [None, Some(Datum::Int32(7)), Some(Datum::Utf8("ab".into())), Some(Datum::Float64(0.5))];
-    let cells: Vec<_> = cells.into_iter().chain([Some(Datum::Binary(b"c".to_vec()))]).collect();
+    let (text, bytes) = (Datum::Utf8("ab".into()), Datum::Binary(b"c".to_vec()));
+    let cells = [None, Some(Datum::Int32(7)), Some(text), Some(Datum::Float64(0.5)), Some(bytes)];
     let write = |place: usize, has_long_tag: bool, payload: &mut Vec<u8>| {
         let (tag, piece) = fields[place];
         match has_long_tag {

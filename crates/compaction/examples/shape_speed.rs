@@ -163,6 +163,7 @@ fn change(runs: &[Arc<SstFile>], from: &FragmentFormat, to: &[FragmentFormat]) {
     };
     let input = ShapedInput {
         sources: cursors(runs),
+        splitters: (0..RUNS).map(|_| from.splitter(to)).collect(),
         outputs: to.iter().map(output).collect(),
         snapshots: Vec::new(),
         lower: None,

@@ -2,7 +2,8 @@
 //! Mycelium §3.4). One pass over the inputs, whatever the number of output groups.
 //!
 //! 1. The inputs' entries are merged. Each goes, reshaped, into the history of its key in every output group that its
-//!    source feeds; a patch only into those that it touches.
+//!    source feeds; a patch only into those that it touches. What can be taken apart for all groups at once is
+//!    ([`RowSplitter`]).
 //! 2. When the key changes, each output group decides over its own history with the rules of [`CompactionStream`]; of
 //!    most keys it is one `Put`, which survives. A source feeds a group only if it holds all of its columns, so that
 //!    every history is one of whole fragments.
@@ -23,7 +24,7 @@ use mycelium_base::{
     SequenceNumber, Trailer,
 };
 use mycelium_encoding::Reshape;
-use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::row_format::{Cuts, RowScratch, RowSplitter, SplitRow};
 use mycelium_merge::{
     ColumnMerge, CompactionStream, FragmentHistory, KeyHistory, MergingCursor, StreamCounters, Watch,
     retain_range_deletes,
@@ -37,6 +38,9 @@ use crate::partitioner::Partitioner;
 pub struct ShapedInput<'w, C> {
     /// The inputs, unpositioned.
     pub sources: Vec<C>,
+    /// By source: what takes its values apart for several output groups at once, whose parts they are by number. Of
+    /// the others each is reshaped as its [`Making`] says.
+    pub splitters: Vec<Option<RowSplitter>>,
     /// The column groups to be written.
     pub outputs: Vec<OutputGroup<'w>>,
     /// Live snapshots, ascending.
@@ -105,7 +109,8 @@ pub fn run<C: Cursor>(
         Some(lower) => entries.seek(lower, Trailer::NEWEST)?,
         None => entries.seek_to_first()?,
     }
-    let mut scratch = RowScratch::default();
+    let splitters = input.splitters;
+    let (mut scratch, mut cuts) = (RowScratch::default(), Cuts::default());
     let (mut retrieve, mut until_sample) = (0, SAMPLE);
     while entries.valid() && upper.as_deref().is_none_or(|upper| entries.key() < upper) {
         cut(&mut siblings, entries.key(), partitioner, &context)?;
@@ -115,8 +120,16 @@ pub fn run<C: Cursor>(
         until_sample = if until_sample == 0 { SAMPLE } else { until_sample - 1 };
         loop {
             let sampled = (until_sample == 0).then(Instant::now);
-            for sibling in &mut siblings {
-                sibling.take(entries.source(), entries.trailer(), entries.value(), &mut scratch)?;
+            let (source, trailer, value) = (entries.source(), entries.trailer(), entries.value());
+            let split = match &splitters[source] {
+                Some(splitter) if matches!(trailer.operation(), Operation::Put | Operation::Patch) => {
+                    splitter.split(value, &mut cuts)?
+                }
+                _ => None,
+            };
+            for (part, sibling) in siblings.iter_mut().enumerate() {
+                let split = split.filter(|split| split.has_part(part)).map(|split| (split, part));
+                sibling.take(source, trailer, (value, split), &mut scratch)?;
             }
             retrieve += sampled.map_or(0, nanoseconds_since) * u64::from(SAMPLE);
             entries.next()?;
@@ -253,20 +266,25 @@ impl<'c, 'w> Sibling<'c, 'w> {
         }
     }
 
-    /// Takes the next older entry of the key.
+    /// Takes the next older entry of the key; its value may have been split, and which part of it is this group's.
     #[inline]
-    fn take(&mut self, source: usize, trailer: Trailer, value: &[u8], scratch: &mut RowScratch) -> Result<()> {
+    fn take(
+        &mut self,
+        source: usize,
+        trailer: Trailer,
+        (value, split): (&[u8], Option<(SplitRow<'_>, usize)>),
+        scratch: &mut RowScratch,
+    ) -> Result<()> {
         match &mut self.deciding {
-            Deciding::Stream { feeds, stream } => match (&feeds[source], trailer.operation()) {
-                (Some(reshape), Operation::Put) => {
-                    stream.input_mut().push(trailer, |out| reshape.apply_row(value, scratch, out))
-                }
-                (Some(reshape), Operation::Patch) => {
-                    stream.input_mut().push(trailer, |out| reshape.apply(value, scratch, out))
-                }
-                (Some(_), _) => stream.input_mut().push(trailer, |_| Ok(true)),
-                (None, _) => Ok(()),
-            },
+            Deciding::Stream { feeds, stream } => {
+                let Some(reshape) = &feeds[source] else { return Ok(()) };
+                stream.input_mut().push(trailer, |out| match (split, trailer.operation()) {
+                    (Some((split, part)), _) => Ok(split.append(part, out)),
+                    (None, Operation::Put) => reshape.apply_row(value, scratch, out),
+                    (None, Operation::Patch) => reshape.apply(value, scratch, out),
+                    (None, _) => Ok(true),
+                })
+            }
             Deciding::Join(joiner) => {
                 joiner.take(source, trailer, value);
                 Ok(())

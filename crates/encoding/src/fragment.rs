@@ -6,7 +6,8 @@
 //!
 //! 1. Of the same columns in the same format it is copied.
 //! 2. From packed to packed, the wanted slots and bytes are copied ([`Projection`]).
-//! 3. Otherwise the wanted columns are located, and their pieces copied or converted ([`RowFormat::convert`]).
+//! 3. Otherwise the wanted columns are located, and their pieces copied or converted ([`RowFormat::convert`]). Where a
+//!    value goes to several groups in the format that it has, all are located at once ([`RowSplitter`]).
 //!
 //! Where a user's transformer maps values on their way down, fragments of data that it has not seen yet are *unmapped*
 //! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use mycelium_base::{ColumnSet, Combiner, Error, Result};
 
 use crate::projection::Widening;
-use crate::row_format::{RowFormat, RowFormatKind, RowScratch};
+use crate::row_format::{RowFormat, RowFormatKind, RowScratch, RowSplitter};
 use crate::{PackedLayout, PatchCombiner, Projection, Schema};
 
 /// Makes a value of some columns and format into another of the same: what is left of a user's transformer for one
@@ -207,6 +208,18 @@ impl FragmentFormat {
             (Some(from), Some(to)) => Step::Project(Projection::new(from.clone(), to.clone())?),
             _ => Step::Convert { from: self.rows.clone(), to: to.rows.clone(), columns: to.columns.clone() },
         }))
+    }
+
+    /// Takes fragments of this format apart into those of `outputs` at once, as far as they are written in it too;
+    /// others are left to [`FragmentFormat::reshape`]. `None` if none is.
+    pub fn splitter(&self, outputs: &[FragmentFormat]) -> Option<RowSplitter> {
+        let part = |to: &Self| {
+            let is_part = to.columns.is_subset(&self.columns) && self.rows.is_same(&to.rows) && to.map.is_none();
+            (is_part && !self.has_same_values(to)).then(|| to.columns.clone())
+        };
+        let parts: Vec<_> = outputs.iter().map(part).collect();
+        let has_parts = self.map.is_none() && parts.iter().any(Option::is_some);
+        if has_parts { RowSplitter::new(&self.rows, &parts) } else { None }
     }
 
     /// As [`FragmentFormat::reshape`], to columns of which these lack some.

@@ -4,8 +4,9 @@
 //!    one index; [`Inner::step`] runs the most urgent of them in the calling thread. In `Background::Manual` that is
 //!    the only way they run.
 //! 2. With threads, the first thread is there for flushes and removals. While there are none it does what it can
-//!    interrupt for one (interruption.rs): it builds indexes, and compacts derived tables. So a long job never delays a
-//!    flush. With a single thread it does everything, and interrupts that. The others compact.
+//!    interrupt for one (interruption.rs): it builds indexes, and compacts. So a long job never delays a flush, and no
+//!    thread is idle while there is work. With a single thread it does everything, and interrupts that. The others
+//!    compact, and change tables.
 //! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
 //! 4. An index that could be built does not wait for ever. Each flush and each compaction that is taken before it, by
 //!    any thread, counts; after [`MOST_AHEAD_OF_BUILDING`] of them its building is the next job of the thread that
@@ -32,7 +33,6 @@ use crate::interruption::Interruption;
 use crate::options::Background;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
-use crate::table::TableShared;
 
 /// Wakes threads that wait for work and threads that wait for its results.
 #[derive(Default)]
@@ -78,19 +78,6 @@ enum Role {
     Flushes,
     /// Compactions, and what changes tables.
     Compactions,
-}
-
-/// Whose compactions a thread takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
-    AllTables,
-    DerivedTables,
-}
-
-impl Scope {
-    pub(crate) fn includes(self, table: &TableShared) -> bool {
-        self == Self::AllTables || table.index.is_some()
-    }
 }
 
 /// So many flushes and compactions are taken before an index that could be built, at most.
@@ -246,9 +233,9 @@ impl Inner {
             Role::Everything => {
                 self.flush_or(of_others, || Ok(self.change_or_compact(Interruption::ByFlushes)? || self.build_one()?))
             }
-            Role::Flushes => self.flush_or(of_meanwhile, || {
-                Ok(self.build_one()? || self.compact_one(Scope::DerivedTables, Interruption::ByFlushes)?)
-            }),
+            Role::Flushes => {
+                self.flush_or(of_meanwhile, || Ok(self.build_one()? || self.compact_one(Interruption::ByFlushes)?))
+            }
             Role::Compactions => of_others.noting(|| self.change_or_compact(Interruption::Never)),
         }
     }
@@ -267,7 +254,7 @@ impl Inner {
     }
 
     fn change_or_compact(&self, interruption: Interruption) -> Result<bool> {
-        Ok(self.redesign_one()? || self.drop_failed_index()? || self.compact_one(Scope::AllTables, interruption)?)
+        Ok(self.redesign_one()? || self.drop_failed_index()? || self.compact_one(interruption)?)
     }
 
     /// Whether a flush waits, or files that nobody is at removing.
@@ -588,6 +575,7 @@ mod schedules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::TableShared;
 
     use mycelium_encoding::{DatumRef, Schema};
     use mycelium_vfs::MemoryDisk;
@@ -628,17 +616,16 @@ mod tests {
         while database.inner.run_job(role).unwrap() {}
     }
 
-    /// It was idle, and they queued with those of the table for the others.
+    /// It took those of indexes alone, and was idle while those of the table queued for the others.
     #[test]
-    fn the_thread_for_flushes_takes_compactions_of_indexes_and_no_others() {
+    fn the_thread_for_flushes_was_idle_while_compactions_queued() {
         let (database, table) = with_due_compactions();
         let index = table.shared.state.load().indexes[0].table.clone();
         assert_eq!((level0(&table.shared), level0(&index)), (FILES, FILES));
         run_all(&database, Role::Flushes);
-        assert!(level0(&index) < FILES, "{} files", level0(&index));
-        assert_eq!(level0(&table.shared), FILES);
-        run_all(&database, Role::Compactions);
-        assert!(level0(&table.shared) < FILES, "{} files", level0(&table.shared));
+        let left = (level0(&table.shared), level0(&index));
+        assert!(left.0 < FILES && left.1 < FILES, "{left:?} files");
+        assert!(!database.inner.run_job(Role::Compactions).unwrap());
     }
 
     /// It came last of all, and while it was at it nothing was compacted.

@@ -27,7 +27,7 @@ use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounter
 use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile};
 use mycelium_transform::Deriver;
 
-use crate::background::{Scope, panicked};
+use crate::background::panicked;
 use crate::compaction_queue::Prospects;
 use crate::core::Core;
 use crate::database::Inner;
@@ -102,18 +102,18 @@ impl Inner {
     pub(crate) fn has_compaction_work(&self) -> bool {
         let mut core = self.core.lock();
         core.ask_policies(self.options.background);
-        let is_due = self.most_urgent(&core, Scope::AllTables, false).is_some();
-        is_due || self.pick_at_rest(&core, Scope::AllTables).is_some()
+        let is_due = self.most_urgent(&core, false).is_some();
+        is_due || self.pick_at_rest(&core).is_some()
     }
 
-    /// Runs the most urgent compaction of these tables, if there is one that need not wait (patience.rs).
-    pub(crate) fn compact_one(&self, scope: Scope, interruption: Interruption) -> Result<bool> {
+    /// Runs the most urgent compaction, if there is one that need not wait (patience.rs).
+    pub(crate) fn compact_one(&self, interruption: Interruption) -> Result<bool> {
         let taken = {
             let mut core = self.core.lock();
             let is_patient = self.patient_until(core.pace).is_some();
             core.ask_policies(self.options.background);
-            let best = self.most_urgent(&core, scope, is_patient);
-            let best = best.or_else(|| self.pick_at_rest(&core, scope).filter(|_| !is_patient));
+            let best = self.most_urgent(&core, is_patient);
+            let best = best.or_else(|| self.pick_at_rest(&core).filter(|_| !is_patient));
             let Some((plan, table)) = best else { return Ok(false) };
             core.note_ahead_of_building();
             self.take(&mut core, plan, table, interruption)
@@ -122,8 +122,8 @@ impl Inner {
     }
 
     /// The most urgent compaction that is due and that need not wait.
-    fn most_urgent(&self, core: &Core, scope: Scope, is_patient: bool) -> Option<(CompactionPlan, Arc<TableShared>)> {
-        core.queue.due(scope == Scope::DerivedTables).find_map(|id| {
+    fn most_urgent(&self, core: &Core, is_patient: bool) -> Option<(CompactionPlan, Arc<TableShared>)> {
+        core.queue.due().find_map(|id| {
             let table = core.tables.get(&id)?;
             let plan = pick(core, table)?;
             (!(is_patient && self.can_wait(&plan, table))).then(|| (plan, table.clone()))
@@ -132,14 +132,12 @@ impl Inner {
 
     /// A compaction that only readers gain by, where no generation waits for its flush. None in manual mode, where
     /// nobody can tell rest from work.
-    fn pick_at_rest(&self, core: &Core, scope: Scope) -> Option<(CompactionPlan, Arc<TableShared>)> {
+    fn pick_at_rest(&self, core: &Core) -> Option<(CompactionPlan, Arc<TableShared>)> {
         if self.options.background == Background::Manual || !core.generations.is_empty() {
             return None;
         }
-        let resting = core.queue.at_rest().filter_map(|id| core.tables.get(&id));
-        resting
-            .filter(|table| scope.includes(table))
-            .find_map(|table| Some((pick_at_rest(core, table)?, table.clone())))
+        let mut resting = core.queue.at_rest().filter_map(|id| core.tables.get(&id));
+        resting.find_map(|table| Some((pick_at_rest(core, table)?, table.clone())))
     }
 
     /// Merges everything a table holds of `range` (all if `None`) into one run. One run is rewritten where it lacks
@@ -477,7 +475,6 @@ impl Core {
             let prospects = core.tables.get(&id).map(|table| Prospects {
                 due: pick(core, table).map(|plan| plan.score),
                 at_rest: background != Background::Manual && pick_at_rest(core, table).is_some(),
-                is_derived: table.index.is_some(),
             });
             self.queue.set(id, prospects.unwrap_or_default());
         }
@@ -686,20 +683,21 @@ fn shaped_input<'w>(
     for input in &plan.inputs {
         sources.push(formats.of(input.files.first().and_then(|file| file.group.as_ref()))?);
     }
+    let made = plan.outputs.iter().map(|group| formats.of(group.as_ref())).collect::<Result<Vec<_>>>()?;
     let mut outputs = Vec::with_capacity(plan.outputs.len());
-    for ((group, older), watch) in plan.outputs.iter().zip(older).zip(watches) {
-        let format = formats.of(group.as_ref())?;
+    for (((group, format), older), watch) in plan.outputs.iter().zip(&made).zip(older).zip(watches) {
         let feeds = |file: &FileMeta| file.overlaps_columns(format.columns()) || format.columns().is_empty();
         outputs.push(OutputGroup {
             group: group.clone(),
-            making: making(taken, &format, &sources)?,
+            making: making(taken, format, &sources)?,
             watch: asked(watch),
             range_deletes: Arc::new(input_range_deletes(taken, feeds)),
             are_oldest: plan.output_level > 0 && older.is_empty() && taken.indexes.is_empty(),
             writer: writer_options(&table.definition, plan.output_level, group.as_deref()),
         });
     }
-    Ok(ShapedInput { sources: input_cursors(taken), outputs, snapshots: snapshots.to_vec(), lower, upper })
+    let splitters = sources.iter().map(|source| source.splitter(&made)).collect();
+    Ok(ShapedInput { sources: input_cursors(taken), splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
 }
 
 /// How the rows of an output group come from the inputs: reshaped where each holds all of its columns or none, else
@@ -764,7 +762,7 @@ mod tests {
     fn queued(inner: &Inner) -> Option<(TableId, f64)> {
         let mut core = inner.core.lock();
         core.ask_policies(Background::Manual);
-        inner.most_urgent(&core, Scope::AllTables, false).map(|(plan, table)| (table.id, plan.score))
+        inner.most_urgent(&core, false).map(|(plan, table)| (table.id, plan.score))
     }
 
     fn create(database: &Database, name: usize) -> Table {
@@ -811,7 +809,7 @@ mod tests {
                     let taken = {
                         let mut core = inner.core.lock();
                         core.ask_policies(Background::Manual);
-                        let most_urgent = inner.most_urgent(&core, Scope::AllTables, false);
+                        let most_urgent = inner.most_urgent(&core, false);
                         most_urgent.map(|(plan, table)| inner.take(&mut core, plan, table, Interruption::Never))
                     };
                     assert_eq!(queued(inner), walked(&inner.core.lock()), "beside a job");
@@ -826,7 +824,7 @@ mod tests {
         assert!(compacted > 50, "{compacted} compactions");
         while let Some(most_urgent) = queued(inner) {
             assert_eq!(Some(most_urgent), walked(&inner.core.lock()));
-            assert!(inner.compact_one(Scope::AllTables, Interruption::Never).unwrap());
+            assert!(inner.compact_one(Interruption::Never).unwrap());
         }
         assert_eq!(walked(&inner.core.lock()), None);
     }

@@ -13,8 +13,6 @@ use mycelium_base::TableId;
 #[derive(Default)]
 pub(crate) struct CompactionQueue {
     due: BTreeSet<(Urgency, TableId)>,
-    /// Those of derived tables among them.
-    due_of_indexes: BTreeSet<(Urgency, TableId)>,
     urgencies: BTreeMap<TableId, Urgency>,
     /// Tables with a compaction for times of rest.
     at_rest: BTreeSet<TableId>,
@@ -51,7 +49,6 @@ pub(crate) struct Prospects {
     pub(crate) due: Option<f64>,
     /// Whether there is one for times of rest.
     pub(crate) at_rest: bool,
-    pub(crate) is_derived: bool,
 }
 
 impl CompactionQueue {
@@ -59,26 +56,20 @@ impl CompactionQueue {
     pub(crate) fn set(&mut self, id: TableId, prospects: Prospects) {
         if let Some(urgency) = self.urgencies.remove(&id) {
             self.due.remove(&(urgency, id));
-            self.due_of_indexes.remove(&(urgency, id));
         }
         self.at_rest.remove(&id);
         if let Some(urgency) = prospects.due.map(Urgency) {
             self.urgencies.insert(id, urgency);
             self.due.insert((urgency, id));
-            if prospects.is_derived {
-                self.due_of_indexes.insert((urgency, id));
-            }
         }
         if prospects.at_rest {
             self.at_rest.insert(id);
         }
     }
 
-    /// The tables in which a compaction is due, or the derived ones among them: the most urgent first, and of equals
-    /// the one that was made last.
-    pub(crate) fn due(&self, derived_alone: bool) -> impl Iterator<Item = TableId> {
-        let due = if derived_alone { &self.due_of_indexes } else { &self.due };
-        due.iter().rev().map(|(_, id)| *id)
+    /// The tables in which a compaction is due: the most urgent first, and of equals the one that was made last.
+    pub(crate) fn due(&self) -> impl Iterator<Item = TableId> {
+        self.due.iter().rev().map(|(_, id)| *id)
     }
 
     /// The tables with a compaction for times of rest, ascending.
@@ -91,25 +82,25 @@ impl CompactionQueue {
 mod tests {
     use super::*;
 
-    fn due(queue: &CompactionQueue, derived_alone: bool) -> Vec<u32> {
-        queue.due(derived_alone).map(|id| id.0).collect()
+    fn due(queue: &CompactionQueue) -> Vec<u32> {
+        queue.due().map(|id| id.0).collect()
     }
 
     #[test]
     fn the_most_urgent_comes_first_and_of_equals_the_last() {
         let mut queue = CompactionQueue::default();
         let set = |queue: &mut CompactionQueue, id: u32, due: Option<f64>| {
-            queue.set(TableId(id), Prospects { due, at_rest: due.is_none(), is_derived: id % 2 == 1 });
+            queue.set(TableId(id), Prospects { due, at_rest: due.is_none() });
         };
         for (id, score) in [(0, 1.0), (1, 3.5), (2, 1.0), (3, 1.25), (4, 2.0)] {
             set(&mut queue, id, Some(score));
         }
-        assert_eq!((due(&queue, false), due(&queue, true)), (vec![1, 4, 3, 2, 0], vec![1, 3]));
+        assert_eq!(due(&queue), [1, 4, 3, 2, 0]);
         set(&mut queue, 1, None);
         set(&mut queue, 0, Some(9.0));
-        assert_eq!((due(&queue, false), due(&queue, true)), (vec![0, 4, 3, 2], vec![3]));
+        assert_eq!(due(&queue), [0, 4, 3, 2]);
         assert_eq!(queue.at_rest().collect::<Vec<_>>(), [TableId(1)]);
         (0..5).for_each(|id| queue.set(TableId(id), Prospects::default()));
-        assert_eq!((due(&queue, false), queue.at_rest().count()), (vec![], 0));
+        assert_eq!((due(&queue), queue.at_rest().count()), (vec![], 0));
     }
 }

@@ -24,9 +24,9 @@ use crate::expiry::Expiry;
 /// Who runs flushes and compactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
-    /// That many threads of the database's own. One of them is kept for flushes: while there are none it builds indexes
-    /// and compacts them, and interrupts that for a flush. One more, which mostly sleeps, deletes expired rows, from
-    /// the first table on that has any ([`crate::Database::set_expiry`]).
+    /// That many threads of the database's own. All of them compact. One of them flushes: it interrupts for a flush
+    /// what else it is at, compactions and the building of indexes. One more, which mostly sleeps, deletes expired
+    /// rows, from the first table on that has any ([`crate::Database::set_expiry`]).
     Threads(usize),
     /// The caller, one job at a time, through [`crate::Database::step`]; a writer that must wait runs jobs itself.
     /// Everything then happens in one thread, in an order that depends on the calls alone.

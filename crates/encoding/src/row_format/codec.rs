@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use mycelium_base::ColumnSet;
-
 use super::span::{Fault, Pieces, Scan, Span};
+use super::split::{Cuts, PartNumber};
 use crate::DatumRef;
 
 /// What a format with a frame does with its payloads. Columns are schema positions.
@@ -25,15 +24,15 @@ pub(super) trait Codec: Send + Sync + fmt::Debug {
     /// Appends a payload of the columns that have bytes (for JSON: or are null).
     fn emit(&self, pieces: &Pieces<'_>, out: &mut Vec<u8>);
 
-    /// Whether [`Codec::copy`] is worth trying.
-    fn copies(&self) -> bool {
+    /// Whether [`Codec::cut`] is worth trying.
+    fn can_cut(&self) -> bool {
         false
     }
 
-    /// Appends the payload of the wanted columns that `emit` would make of a payload that was checked when it was
-    /// written, if all of them are in it and it is made of parts of it. Else says `false`, and may have appended
-    /// something.
-    fn copy(&self, _payload: &[u8], _wanted: &ColumnSet, _out: &mut Vec<u8>) -> bool {
+    /// Finds which pieces of a payload that was checked when it was written make up, side by side, what `emit` would
+    /// write of the columns of each part; `part_of` has one entry per column. Says `false` if it is not made of such
+    /// pieces, and may have added some.
+    fn cut(&self, _payload: &[u8], _part_of: &[PartNumber], _cuts: &mut Cuts) -> bool {
         false
     }
 }

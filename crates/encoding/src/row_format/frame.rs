@@ -128,18 +128,25 @@ impl FrameShape<'_> {
         }
     }
 
-    /// Appends the frame of a value that has the columns of these `count` ordinals, none of them null, in a format that
-    /// does not say itself which columns it has.
-    pub(super) fn write_columns(&self, ordinals: impl Iterator<Item = usize>, count: usize, out: &mut Vec<u8>) {
-        let has_absent = count < self.columns.len();
-        out.extend_from_slice(&[self.kind.tag() << 4 | if has_absent { HAS_ABSENT } else { 0 }, self.schema_version]);
-        if has_absent {
-            let start = out.len();
-            out.resize(start + self.columns.len().div_ceil(8), 0);
-            for ordinal in ordinals {
-                out[start + ordinal / 8] |= 1 << (ordinal % 8);
-            }
+    /// What frames of values of only these columns, by their ordinals, have in common.
+    pub(super) fn part(&self, ordinals: impl Iterator<Item = usize>) -> PartFrame {
+        let mut mask = vec![0; self.columns.len().div_ceil(8)];
+        let mut count = 0;
+        for ordinal in ordinals {
+            mask[ordinal / 8] |= 1 << (ordinal % 8);
+            count += 1;
         }
+        let mut of_all = vec![self.kind.tag() << 4, self.schema_version];
+        if count < self.columns.len() {
+            of_all[0] |= HAS_ABSENT;
+            of_all.extend_from_slice(&mask);
+        }
+        PartFrame { of_all, mask, is_empty: count == 0 }
+    }
+
+    /// Bytes of the longest frame.
+    pub(super) fn longest(&self) -> usize {
+        HEADER_LEN + 2 * self.columns.len().div_ceil(8)
     }
 
     fn write_bitmap(&self, out: &mut Vec<u8>, says: impl Fn(usize) -> bool) {
@@ -148,6 +155,50 @@ impl FrameShape<'_> {
         for (ordinal, &column) in self.columns.iter().enumerate() {
             out[start + ordinal / 8] |= u8::from(says(column)) << (ordinal % 8);
         }
+    }
+}
+
+/// How the frame of a value becomes that of a part of its columns, in a format that does not say itself which columns
+/// it has.
+#[derive(Debug)]
+pub(super) struct PartFrame {
+    /// The frame of a value that has all these columns, none of them null.
+    of_all: Vec<u8>,
+    /// The presence bitmap of these columns.
+    mask: Vec<u8>,
+    is_empty: bool,
+}
+
+impl PartFrame {
+    /// Appends the frame of the part of a value with this frame. `false` if the value has none of the part's columns,
+    /// although that has some.
+    #[inline]
+    pub(super) fn write(&self, of: &Frame<'_>, out: &mut Vec<u8>) -> bool {
+        if of.has_all() {
+            out.extend_from_slice(&self.of_all);
+            return true;
+        }
+        self.write_masked(of, out)
+    }
+
+    fn write_masked(&self, of: &Frame<'_>, out: &mut Vec<u8>) -> bool {
+        let present = |at: usize| if of.has_absent { of.presence[at] & self.mask[at] } else { self.mask[at] };
+        let nulls = |at: usize| of.nulls.get(at).map_or(0, |nulls| nulls & self.mask[at]);
+        let bytes = 0..self.mask.len();
+        if !self.is_empty && bytes.clone().all(|at| present(at) == 0) {
+            return false;
+        }
+        let is_whole = self.of_all[0] & HAS_ABSENT == 0 && bytes.clone().all(|at| present(at) == self.mask[at]);
+        let has_nulls = bytes.clone().any(|at| nulls(at) != 0);
+        let flags = if is_whole { 0 } else { HAS_ABSENT } | if has_nulls { HAS_NULLS } else { 0 };
+        out.extend_from_slice(&[self.of_all[0] & !HAS_ABSENT | flags, self.of_all[1]]);
+        if !is_whole {
+            out.extend(bytes.clone().map(present));
+        }
+        if has_nulls {
+            out.extend(bytes.map(nulls));
+        }
+        true
     }
 }
 

@@ -15,7 +15,8 @@
 //! | value to payload | [`RowFormat::to_user`] |
 //! | value to typed values | [`RowFormat::read`]: finds the wanted columns, decodes each when asked for |
 //! | typed values to value | [`RowFormat::encode_with`] |
-//! | value to a value with some columns | [`RowFormat::project`]: the inner loop of the split transformer |
+//! | value to a value with some columns | [`RowFormat::project`] |
+//! | value to values of all column groups | [`RowSplitter`]: the inner loop of the split transformer |
 //! | value to a value in another format | [`RowFormat::convert`]: the inner loop of the convert transformer |
 //! | patch over an older value | [`RowFormat::overlay`] |
 //!
@@ -55,6 +56,7 @@ mod raw;
 mod read;
 mod rewrite;
 mod span;
+mod split;
 mod store;
 
 use std::fmt;
@@ -75,6 +77,7 @@ use self::protobuf::Protobuf;
 use self::raw::Raw;
 pub use self::read::RowColumns;
 use self::span::{Fault, Piece, Pieces, Scan, Span};
+pub use self::split::{Cuts, RowSplitter, SplitRow};
 use crate::packed::{PackedScratch, decode_datum, put_datum};
 use crate::{ColumnState, DatumRef, PackedLayout, Schema};
 
@@ -306,6 +309,11 @@ impl RowFormat {
     /// Whether a table of this format takes patches; a part of an opaque value means nothing.
     pub fn takes_patches(&self) -> bool {
         self.0.kind != RowFormatKind::Raw
+    }
+
+    /// Whether both are the same format of a table, and not only equal to it. O(1).
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     fn frame(&self) -> FrameShape<'_> {

@@ -43,13 +43,14 @@
 use std::ops::Range;
 
 use mycelium_base::coding::put_varint;
-use mycelium_base::{ColumnSet, Error, Result};
+use mycelium_base::{Error, Result};
 
 use super::codec::Codec;
 use super::descriptor::{FieldDescriptor, FieldKind, fields_of};
 use super::number::{integer_shape, narrow, parse_fixed, print, widen};
 use super::protobuf_wire::{piece_at, short_varint, varint};
 use super::span::{Fault, Piece, Pieces, Scan, Span};
+use super::split::{Cuts, NO_PART, PartNumber};
 use crate::{Column, ColumnType, DatumRef, Schema};
 
 /// How a field is written.
@@ -209,7 +210,7 @@ impl Protobuf {
 impl Protobuf {
     /// The place in `by_number`, from place `from` on, and the piece of the field at `at`, if it has its column's wire
     /// type, and varints as short as they can be but for the value's own: as `emit` writes it.
-    #[inline]
+    #[inline(always)]
     fn plain_field(&self, payload: &[u8], at: usize, from: usize) -> Option<(usize, Range<usize>)> {
         let (tag, start) = short_varint(payload, at)?;
         let tag = u32::try_from(tag).ok()?;
@@ -412,30 +413,26 @@ impl Codec for Protobuf {
         }
     }
 
-    fn copies(&self) -> bool {
+    fn can_cut(&self) -> bool {
         true
     }
 
-    /// Fields that stand side by side and are wanted are copied in one piece. Gives up at a field that `emit` would
-    /// write otherwise: one out of order, or with a longer tag or length than it needs.
-    fn copy(&self, payload: &[u8], wanted: &ColumnSet, out: &mut Vec<u8>) -> bool {
-        let mut missing = wanted.len();
+    /// Fields that stand side by side and are of one part are one piece. Gives up at a field that `emit` would write
+    /// otherwise: one out of order, or with a longer tag or length than it needs.
+    fn cut(&self, payload: &[u8], part_of: &[PartNumber], cuts: &mut Cuts) -> bool {
         let (mut at, mut from) = (0, 0);
-        let mut piece = 0..0;
-        while missing > 0 && at < payload.len() {
+        let (mut part, mut start) = (NO_PART, 0);
+        while at < payload.len() {
             let Some((place, Range { end, .. })) = self.plain_field(payload, at, from) else { return false };
-            if wanted.contains(self.by_number[place].1) {
-                if piece.end != at {
-                    out.extend_from_slice(&payload[piece]);
-                    piece = at..at;
-                }
-                piece.end = end;
-                missing -= 1;
+            let next = part_of.get(self.by_number[place].1).copied().unwrap_or(NO_PART);
+            if next != part {
+                cuts.add(part, start, at);
+                (part, start) = (next, at);
             }
             (at, from) = (end, place + 1);
         }
-        out.extend_from_slice(&payload[piece]);
-        missing == 0
+        cuts.add(part, start, at);
+        true
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 #[cfg(doc)]
 use mycelium_base::ErrorKind;
-use mycelium_base::limits::MAX_VALUE_LEN;
 use mycelium_base::{ColumnSet, Error, Result};
 
 use super::span::{Located, Pieces, Scan, Span};
@@ -24,9 +23,6 @@ impl RowFormat {
         scratch: &mut RowScratch,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        if self.copy(value, columns, out)? {
-            return Ok(());
-        }
         let payload_at = self.locate(value, Scan::Trusted(Some(columns)), &mut scratch.spans)?;
         self.emit(&Pieces::one(&scratch.spans, &value[payload_at..]), out)
     }
@@ -62,13 +58,7 @@ impl RowFormat {
         if !Arc::ptr_eq(self.schema(), to.schema()) && self.schema() != to.schema() {
             return Err(Error::invalid("rows are converted between formats of one schema"));
         }
-        let is_same = Arc::ptr_eq(&self.0, &to.0);
-        if is_same
-            && let Some(columns) = columns
-            && self.copy(value, columns, out)?
-        {
-            return Ok(!columns.is_empty());
-        }
+        let is_same = self.is_same(to);
         let payload_at = self.locate(value, Scan::Trusted(columns), &mut scratch.spans)?;
         let located = Located { spans: &scratch.spans, bytes: &value[payload_at..] };
         if is_same {
@@ -117,24 +107,5 @@ impl RowFormat {
             })
         };
         layout.encode_once(put, packed, out)
-    }
-
-    /// Appends what [`RowFormat::project`] does where that is a frame and a copy of parts of the payload; else appends
-    /// nothing and says `false`.
-    fn copy(&self, value: &[u8], columns: &ColumnSet, out: &mut Vec<u8>) -> Result<bool> {
-        let Some(codec) = self.0.codec.as_ref().filter(|codec| codec.copies()) else { return Ok(false) };
-        let frame = self.frame().parse(value)?;
-        let has = |ordinal| !frame.is_absent(ordinal) && !frame.is_null(ordinal);
-        if !frame.has_all() && !self.columns_of(Some(columns)).all(|(ordinal, _)| has(ordinal)) {
-            return Ok(false);
-        }
-        let start = out.len();
-        self.frame().write_columns(self.columns_of(Some(columns)).map(|(ordinal, _)| ordinal), columns.len(), out);
-        let is_done = codec.copy(value.get(frame.payload_at..).unwrap_or_default(), columns, out)
-            && out.len() - start <= MAX_VALUE_LEN;
-        if !is_done {
-            out.truncate(start);
-        }
-        Ok(is_done)
     }
 }

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use crate::definitions::{binary_schema, descriptor_set, drawn};
 
 /// Runs `test` with `count` generators; a failure prints the seed of its own.
-pub(crate) fn for_seeds(count: u64, test: impl Fn(&mut SmallRng)) {
+pub(crate) fn for_seeds(count: u64, mut test: impl FnMut(&mut SmallRng)) {
     let base = std::env::var("MYCELIUM_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in base..base + count {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Combiner};
-use mycelium_encoding::row_format::{Covers, RowFormat, RowFormatKind, RowScratch};
+use mycelium_encoding::row_format::{Covers, Cuts, RowFormat, RowFormatKind, RowScratch, RowSplitter};
 use mycelium_encoding::{ColumnState, ColumnType, Datum, PatchCombiner, RecordBatchBuilder, Schema, key};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -81,6 +81,51 @@ fn splitting_and_merging_give_the_row_again() {
             assert_eq!(twice, project(&format, &value, &fine), "{format:?}");
         }
     });
+}
+
+#[test]
+fn all_parts_at_once_are_what_each_is_by_itself() {
+    let mut cut = 0;
+    for_seeds(2_000, |rng| {
+        let schema = schema(rng);
+        let whole = rng.random();
+        let cells = cells(rng, &schema, whole);
+        let count = rng.random_range(1..5);
+        let mut parts: Vec<Option<ColumnSet>> = (0..count).map(|_| rng.random_bool(0.8).then(ColumnSet::new)).collect();
+        for column in value_columns(&schema) {
+            // Neighbours often stay together.
+            let at = if rng.random() { column * count / schema.columns().len() } else { rng.random_range(0..count) };
+            if let Some(part) = &mut parts[at] {
+                part.insert(column);
+            }
+        }
+        let mut cuts = Cuts::default();
+        for format in formats(rng, &schema) {
+            let Some(splitter) = RowSplitter::new(&format, &parts) else { continue };
+            // What a part of a part is like, too.
+            let value = match rng.random() {
+                true => stored(&format, &cells),
+                false => project(&format, &stored(&format, &cells), &drawn_set(rng, &schema)),
+            };
+            let Some(split) = splitter.split(&value, &mut cuts).unwrap() else { continue };
+            for (number, part) in parts.iter().enumerate() {
+                assert_eq!(split.has_part(number), part.is_some());
+                let Some(columns) = part else { continue };
+                let (mut at_once, mut alone) = (vec![7], vec![7]);
+                let says = split.append(number, &mut at_once);
+                let scratch = &mut RowScratch::default();
+                let says_alone = format.convert(&format, &value, Some(columns), scratch, &mut alone).unwrap();
+                assert_eq!(says, says_alone || columns.is_empty(), "part {number} of {parts:?}");
+                if says {
+                    assert_eq!(at_once, alone, "part {number} of {parts:?}");
+                } else {
+                    assert_eq!(at_once, [7]);
+                }
+                cut += 1;
+            }
+        }
+    });
+    assert!(cut > 500, "{cut} parts were cut");
 }
 
 #[test]

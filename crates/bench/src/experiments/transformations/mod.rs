@@ -175,18 +175,22 @@ impl Family<'_> {
     fn write(&self) -> Result<(Vec<WriteRun>, Vec<Named>)> {
         let records = self.settings.records(&self.records)?;
         let bytes = records * self.records.mean_bytes()?;
+        let contenders = self.contenders();
         let (mut runs, mut kept) = (Vec::new(), BTreeMap::new());
-        let forwards = self.contenders();
         for repetition in 0..self.settings.repetitions.max(1) {
             let is_last = repetition + 1 == self.settings.repetitions.max(1);
-            for step in 0..forwards.len() {
-                let at = if repetition % 2 == 0 { step } else { forwards.len() - 1 - step };
-                let contender = forwards[at];
-                let directory = self.directory.join(contender.name());
+            let mut turns = writes::turns(&contenders);
+            if repetition % 2 == 1 {
+                turns.reverse();
+            }
+            for contender in turns {
+                let place = contenders.iter().position(|&one| one == contender);
+                let directory = self.directory.join(format!("{}-{}", contender.name(), runs.len()));
                 let mut store = self.open(contender, &directory)?;
                 runs.push(writes::fill(&mut *store, contender, repetition, records, bytes, self.settings)?);
-                if is_last && contender.is_read() && self.settings.writers.is_empty() {
-                    kept.insert(at, (contender, store));
+                let is_kept = is_last && contender.is_read() && self.settings.writers.is_empty();
+                if is_kept && !kept.contains_key(&place) {
+                    kept.insert(place, (contender, store));
                 } else {
                     store.close()?;
                     fs::remove_dir_all(&directory)?;

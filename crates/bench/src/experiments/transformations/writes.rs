@@ -1,11 +1,12 @@
 //! Table 2 of the paper: what transformations inside compaction cost writers.
 //!
 //! 1. Every repetition runs all contenders of a source format, in turns forwards and backwards, so that a slow minute
-//!    of the machine hits all.
+//!    of the machine hits all; and the plain table so often that each of the others runs right before or after it
+//!    ([`turns`]).
 //! 2. A run inserts every record once, in random key order, and lasts from the first write until the store is idle: no
 //!    compaction is left that would be due.
-//! 3. A penalty is the share of the plain table's rate that is lost; penalties and ratios are taken within a
-//!    repetition.
+//! 3. A penalty is the share of the plain table's rate that is lost, of its run beside this one. Ratios to the rival are
+//!    taken within a repetition.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -50,6 +51,20 @@ pub struct WriteFigures {
     pub sst_bytes: Spread,
 }
 
+/// The order in which a repetition runs contenders: of each two the plain table comes between them.
+pub(super) fn turns(contenders: &[Contender]) -> Vec<Contender> {
+    let (plain, others): (Vec<Contender>, Vec<Contender>) =
+        contenders.iter().copied().partition(|contender| contender.name() == PLAIN);
+    if others.is_empty() {
+        return plain;
+    }
+    let between = |pair: &[Contender]| {
+        let (first, second) = pair.split_at(1);
+        [first, &plain, second].concat()
+    };
+    others.chunks(2).flat_map(between).collect()
+}
+
 /// Fills a store.
 pub(super) fn fill(
     store: &mut dyn RowStore,
@@ -91,25 +106,30 @@ pub(super) fn fill(
     Ok(run)
 }
 
+/// The rate of the plain table right before or after a run.
+fn plain_beside(runs: &[WriteRun], at: usize) -> Option<f64> {
+    let beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|at| runs.get(at));
+    let mut plain = beside.filter(|run| run.contender.name() == PLAIN && run.repetition == runs[at].repetition);
+    plain.next().map(|run| run.rate)
+}
+
 /// The figures of every contender, by name.
 pub(super) fn figures(runs: &[WriteRun]) -> BTreeMap<String, WriteFigures> {
     let names: Vec<&str> = runs.iter().map(|run| run.contender.name()).collect();
     let figures = names.into_iter().filter_map(|name| {
-        let own: Vec<&WriteRun> = runs.iter().filter(|run| run.contender.name() == name).collect();
-        let spread =
-            |value: &dyn Fn(&WriteRun) -> Option<f64>| Spread::of(own.iter().filter_map(|run| value(run)).collect());
-        let rate_of = |name: &str, repetition: u32| {
-            runs.iter().find(|run| run.contender.name() == name && run.repetition == repetition).map(|run| run.rate)
+        let own: Vec<usize> = (0..runs.len()).filter(|&at| runs[at].contender.name() == name).collect();
+        let spread = |value: &dyn Fn(&WriteRun) -> Option<f64>| {
+            Spread::of(own.iter().filter_map(|&at| value(&runs[at])).collect())
+        };
+        let rival = |repetition: u32| {
+            runs.iter().find(|run| run.contender.name() == RIVAL && run.repetition == repetition).map(|run| run.rate)
         };
         let is_transformed = ![PLAIN, RIVAL].contains(&name);
-        let penalty = |run: &WriteRun| {
-            let plain = rate_of(PLAIN, run.repetition).filter(|_| is_transformed)?;
-            Some((1.0 - run.rate / plain) * 100.0)
-        };
-        let over = |run: &WriteRun| Some(run.rate / rate_of(RIVAL, run.repetition).filter(|_| name != RIVAL)?);
+        let penalty = |at: usize| Some((1.0 - runs[at].rate / plain_beside(runs, at)?) * 100.0);
+        let over = |run: &WriteRun| Some(run.rate / rival(run.repetition).filter(|_| name != RIVAL)?);
         let figures = WriteFigures {
             rate: spread(&|run| Some(run.rate))?,
-            penalty_percent: spread(&penalty),
+            penalty_percent: Spread::of(own.iter().filter(|_| is_transformed).filter_map(|&at| penalty(at)).collect()),
             over_rocksdb: spread(&over),
             cpu_seconds_per_gb: spread(&|run| Some(run.cpu_seconds_per_gb))?,
             transformed_percent: spread(&|run| run.transformed.map(|transformed| transformed.steps_percent)),
@@ -119,4 +139,49 @@ pub(super) fn figures(runs: &[WriteRun]) -> BTreeMap<String, WriteFigures> {
         Some((name.to_owned(), figures))
     });
     figures.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::records::SourceFormat;
+    use super::*;
+
+    /// Runs that were this fast, in order, of one repetition.
+    fn runs(rates: &[(Contender, f64)]) -> Vec<WriteRun> {
+        let run = |&(contender, rate)| WriteRun {
+            contender,
+            repetition: 0,
+            rate,
+            cpu_seconds_per_gb: 1.0,
+            transformed: None,
+            sst_bytes: 1,
+        };
+        rates.iter().map(run).collect()
+    }
+
+    #[test]
+    fn each_runs_beside_the_plain_table() {
+        for source in SourceFormat::ALL {
+            for with_rival in [false, true] {
+                let contenders = Contender::all(source, with_rival);
+                let turns = turns(&contenders);
+                assert!(contenders.iter().all(|contender| turns.contains(contender)));
+                let rates: Vec<_> = turns.iter().map(|&contender| (contender, 1.0)).collect();
+                let runs = runs(&rates);
+                let is_plain = |at: usize| runs[at].contender.name() == PLAIN;
+                assert!((0..runs.len()).all(|at| is_plain(at) != plain_beside(&runs, at).is_some()), "{turns:?}");
+            }
+        }
+        let plain = Contender::all(SourceFormat::Json, false)[0];
+        assert_eq!(turns(&[plain]), [plain]);
+    }
+
+    #[test]
+    fn a_penalty_is_against_the_run_beside() {
+        let all = Contender::all(SourceFormat::Protobuf, false);
+        let rates: Vec<_> = turns(&all).into_iter().zip([90.0, 100.0, 80.0, 30.0, 50.0]).collect();
+        let figures = figures(&runs(&rates));
+        let penalty = |at: usize| figures[all[at].name()].penalty_percent.as_ref().map(|spread| spread.median.round());
+        assert_eq!([0, 1, 2, 3].map(penalty), [None, Some(10.0), Some(20.0), Some(40.0)]);
+    }
 }

@@ -25,9 +25,9 @@ use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, Result};
 
 use crate::key::KeyReader;
-use crate::packed::{RawColumn, array};
+use crate::packed::{PackedRow, RawColumn, array};
 use crate::page::{Page, PageRows, slot32, slot64};
-use crate::row_format::{RowFormat, RowFormatKind, RowScratch};
+use crate::row_format::{RowColumns, RowFormat, RowFormatKind, RowScratch};
 use crate::text_views::{TextViews, too_much_text};
 use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, TimeUnit};
 
@@ -71,10 +71,58 @@ pub struct RecordBatchBuilder {
     from_value: Vec<(usize, usize)>,
     /// These columns, by schema index.
     read: ColumnSet,
+    /// By schema index, where a column outside the key goes; `None` if one goes to two places.
+    part_targets: Option<Vec<Option<usize>>>,
+    /// Of a row that comes in parts, which places have its value already.
+    filled: Vec<bool>,
     scratch: Vec<u8>,
     /// Offsets of integers being unpacked.
     offsets: Vec<u32>,
     widest: usize,
+}
+
+/// What one stored value says of some columns of a row that is to be put together from several.
+#[derive(Clone, Copy, Debug)]
+pub struct RowPart<'a> {
+    /// The format of the value.
+    pub rows: &'a RowFormat,
+    /// The columns that are to be taken from it; those of a patch may be absent.
+    pub columns: &'a ColumnSet,
+    /// The stored value.
+    pub value: &'a [u8],
+}
+
+/// Reads a [`RowPart`].
+enum PartReader<'a> {
+    Packed(PackedRow<'a>),
+    Stored(RowColumns<'a>),
+}
+
+impl<'a> PartReader<'a> {
+    fn new(part: &RowPart<'a>, scratch: &'a mut RowScratch) -> Result<Self> {
+        Ok(match part.rows.kind() {
+            RowFormatKind::Packed => Self::Packed(part.rows.layout().row(part.value)?),
+            _ => Self::Stored(part.rows.read(part.value, Some(part.columns), scratch)?),
+        })
+    }
+
+    /// Appends a column, if it is there. Returns the bytes of text or binary collected.
+    #[inline]
+    fn push(&mut self, column: usize, builder: &mut ColumnBuilder) -> Result<Option<usize>> {
+        match self {
+            Self::Packed(row) => {
+                let index = row.layout().physical_index(column)?;
+                match row.raw(index)? {
+                    RawColumn::Absent => Ok(None),
+                    raw => builder.push_packed(row.layout(), index, raw).map(Some),
+                }
+            }
+            Self::Stored(row) => match row.get(column)? {
+                ColumnState::Absent => Ok(None),
+                state => builder.push_cell(state).map(Some),
+            },
+        }
+    }
 }
 
 /// What is done with the next columns of a key.
@@ -152,6 +200,13 @@ impl RecordBatchBuilder {
             }
         }
         let read = from_value.iter().map(|&(index, _)| layout.column(index)).collect();
+        let mut part_targets = Some(vec![None; schema.columns().len()]);
+        for &(index, target) in &from_value {
+            let place = part_targets.as_mut().map(|targets| &mut targets[layout.column(index)]);
+            if place.is_some_and(|place| place.replace(target).is_some()) {
+                part_targets = None;
+            }
+        }
         let from_key = KeyStep::of(of_key);
         let rows_at_once = if from_key.iter().any(KeyStep::reads_text) { MOST_TEXT_KEYS } else { usize::MAX };
         Ok(Self {
@@ -165,6 +220,8 @@ impl RecordBatchBuilder {
             from_key,
             from_value,
             read,
+            part_targets,
+            filled: Vec::new(),
             scratch: Vec::new(),
             offsets: Vec::new(),
             widest: 0,
@@ -251,6 +308,52 @@ impl RecordBatchBuilder {
         }
         self.rows += 1;
         Ok(())
+    }
+
+    /// Whether rows can be [appended in parts](Self::append_parts): not where a column is projected twice.
+    pub fn takes_parts(&self) -> bool {
+        self.part_targets.is_some()
+    }
+
+    /// As [`RecordBatchBuilder::append_stored`], of a row in parts, newest first: a column comes from the first that
+    /// says something of it.
+    ///
+    /// # Errors
+    /// As [`RecordBatchBuilder::append`]; also if no part says anything of a column.
+    pub fn append_parts<'p>(
+        &mut self,
+        key: &[u8],
+        parts: impl Iterator<Item = RowPart<'p>>,
+        scratch: &mut RowScratch,
+    ) -> Result<()> {
+        self.append_key(key)?;
+        self.filled.clear();
+        self.filled.resize(self.columns.len(), false);
+        let mut missing = self.from_value.len();
+        for part in parts {
+            missing -= self.append_part(&part, scratch)?;
+        }
+        if missing > 0 {
+            return Err(Error::corruption("the parts of a row lack a column"));
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Appends what a part says of columns that are not filled yet. Returns how many these are.
+    fn append_part(&mut self, part: &RowPart<'_>, scratch: &mut RowScratch) -> Result<usize> {
+        let mut reader = PartReader::new(part, scratch)?;
+        let mut count = 0;
+        for column in part.columns.iter() {
+            let target = self.part_targets.as_ref().and_then(|targets| targets.get(column).copied().flatten());
+            let Some(target) = target.filter(|&target| !self.filled[target]) else { continue };
+            if let Some(len) = reader.push(column, &mut self.columns[target])? {
+                self.widest = self.widest.max(len);
+                self.filled[target] = true;
+                count += 1;
+            }
+        }
+        Ok(count)
     }
 
     /// The columns outside the primary key that are projected, each with its place in the projection.

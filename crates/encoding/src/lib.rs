@@ -55,7 +55,7 @@ mod schema_text;
 mod text_views;
 
 pub use aggregate::{Aggregate, Aggregation, GroupRow, Groups};
-pub use batch::{RecordBatchBuilder, TextArrays};
+pub use batch::{RecordBatchBuilder, RowPart, TextArrays};
 pub use batch_rows::BatchRows;
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};

@@ -165,7 +165,8 @@ impl Widening {
 }
 
 /// Appends to `out` a value of `layout` whose columns come from the newest of `fragments` (newest first) that has them;
-/// a column that none has is absent. O(columns x fragments).
+/// a column that none has is absent. O(columns of the layout and of all fragments), but O(columns x fragments) of
+/// whole rows of a fixed width.
 ///
 /// # Errors
 /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for malformed fragments.
@@ -188,13 +189,20 @@ pub fn join_lacking(
     {
         return Ok(());
     }
-    let mut columns = Vec::with_capacity(layout.len());
-    for index in 0..layout.len() {
-        let column = layout.column(index);
-        columns.push(match newest_of(column, fragments)? {
-            RawColumn::Absent if lacking.contains(column) => layout.default_of(index),
-            found => found,
-        });
+    let mut columns = vec![RawColumn::Absent; layout.len()];
+    for fragment in fragments {
+        for held in 0..fragment.layout().len() {
+            if let Some(index) = layout.physical(fragment.layout().column(held))
+                && columns[index] == RawColumn::Absent
+            {
+                columns[index] = fragment.raw(held)?;
+            }
+        }
+    }
+    for (index, column) in columns.iter_mut().enumerate() {
+        if *column == RawColumn::Absent && lacking.contains(layout.column(index)) {
+            *column = layout.default_of(index);
+        }
     }
     layout.encode_source(&Fold { layout, columns: &columns }, out)
 }
@@ -209,15 +217,4 @@ fn slot_of(column: usize, fragments: &[PackedRow<'_>]) -> Option<u64> {
         bytes.get_mut(..slot.len())?.copy_from_slice(slot);
         Some(u64::from_le_bytes(bytes))
     })
-}
-
-fn newest_of<'a>(column: usize, fragments: &[PackedRow<'a>]) -> Result<RawColumn<'a>> {
-    for fragment in fragments {
-        let Some(index) = fragment.layout().physical(column) else { continue };
-        let found = fragment.raw(index)?;
-        if found != RawColumn::Absent {
-            return Ok(found);
-        }
-    }
-    Ok(RawColumn::Absent)
 }

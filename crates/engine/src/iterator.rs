@@ -14,7 +14,7 @@ use arc_swap::Guard;
 use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
-use mycelium_encoding::{PackedLayout, marks_of};
+use mycelium_encoding::{PackedLayout, RowPart, marks_of};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPrefix, WantedColumns};
 
@@ -480,7 +480,8 @@ impl TableIterator {
         Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
     }
 
-    /// The same, which lends packed rows as they lie where it can: see [`TableIterator::lent`].
+    /// The same, which lends packed rows as they lie where it can: see [`TableIterator::lent`] and
+    /// [`TableIterator::parts`].
     pub(crate) fn lending(self) -> Self {
         let rows = match self.rows {
             Rows::Columns(rows) => Rows::Columns(rows.lending()),
@@ -489,10 +490,19 @@ impl TableIterator {
         Self { rows, ..self }
     }
 
-    /// The format of the current row where it is lent; `None` where it is packed, of the wanted columns alone.
+    /// The format of the current row where it is lent; `None` where it is packed, of the wanted columns alone, or in
+    /// parts.
     pub(crate) fn lent(&self) -> Option<&RowFormat> {
         match &self.rows {
             Rows::Columns(rows) => rows.lent(),
+            _ => None,
+        }
+    }
+
+    /// What the current row is to be put together from, where it is lent in parts; it has no value then.
+    pub(crate) fn parts(&self) -> Option<impl Iterator<Item = RowPart<'_>>> {
+        match &self.rows {
+            Rows::Columns(rows) => rows.parts(),
             _ => None,
         }
     }

@@ -370,10 +370,10 @@ impl Table {
             return Ok(BatchScan { source, builder, left, done: false });
         }
         let (rows, layout) = TableIterator::packed_at(shared, traces, moment, &read, &wanted)?;
+        let builder = builder(layout.clone())?;
         // A filter is tested on packed rows.
-        let mut rows = if filter.is_none() { rows.lending() } else { rows };
-        let filter = filter.map(|filter| RowFilter::new(layout.clone(), &filter));
-        let builder = builder(layout)?;
+        let mut rows = if filter.is_none() && builder.takes_parts() { rows.lending() } else { rows };
+        let filter = filter.map(|filter| RowFilter::new(layout, &filter));
         rows.seek_to_first()?;
         let source = ScanSource::Rows { rows: Box::new(rows), filter, scratch: Box::default() };
         Ok(BatchScan { source, builder, left, done: false })
@@ -483,7 +483,7 @@ pub struct BatchScan {
 
 /// Where the rows of a scan come from.
 enum ScanSource {
-    /// Row by row, packed, or lent in the format that they lie in.
+    /// Row by row, packed, or lent as they lie, whole or in parts.
     Rows { rows: Box<TableIterator>, filter: Option<RowFilter>, scratch: Box<RowScratch> },
     /// Row by row, in the table's own format.
     Stored { rows: Box<TableIterator>, format: RowFormat, scratch: Box<RowScratch> },
@@ -518,7 +518,11 @@ impl BatchScan {
         match source {
             ScanSource::Rows { rows, filter, scratch } => {
                 append_rows(rows, builder, (&mut *left, &mut steps), |builder, rows| {
-                    let (key, value) = (rows.key(), rows.value());
+                    let key = rows.key();
+                    if let Some(parts) = rows.parts() {
+                        return builder.append_parts(key, parts, scratch).map(|()| true);
+                    }
+                    let value = rows.value();
                     if let Some(format) = rows.lent() {
                         return builder.append_stored(key, value, format, scratch).map(|()| true);
                     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, Operation, Result, SequenceNumber, Trailer};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
-use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join_lacking};
+use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, RowPart, join_lacking};
 
 /// How the fragments of one kind of source are read.
 #[derive(Debug)]
@@ -36,11 +36,15 @@ struct Reading {
     given: Option<Arc<PackedLayout>>,
     /// The wanted columns among those of that layout.
     given_wanted: Vec<u8>,
-    /// The format of its fragments, if all wanted columns are in them, and nothing must be done to them.
-    rows: Option<RowFormat>,
-    /// To packed fragments of the wanted columns among them.
-    reshape: Reshape,
+    /// The format of the fragments that it gives, if nothing must be done to them.
+    stored: Option<RowFormat>,
+    /// Whether these may be the row as they lie.
+    lends_rows: bool,
+    /// Packed fragments of the wanted columns that are in its fragments.
+    part: FragmentFormat,
     layout: Arc<PackedLayout>,
+    /// To these.
+    reshape: Reshape,
 }
 
 /// How rows of some columns are put together from sources of some formats: made once, shared by all reads. Thread-safe.
@@ -88,16 +92,19 @@ impl MergePlan {
             let given = if is_narrowed(source) { Some(&layout) } else { source.plain_layout() }.cloned();
             let has_all = wanted.columns().is_subset(&held);
             let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
-            let rows = source.plain_rows().filter(|_| has_all && !is_narrowed(source)).cloned();
+            let is_narrowed = is_narrowed(source);
+            let stored = if is_narrowed { Some(part.rows()) } else { source.plain_rows() }.cloned();
             Ok(Reading {
-                rows,
+                stored,
+                lends_rows: has_all && !is_narrowed,
                 given_wanted: given.as_ref().map_or_else(Vec::new, |given| given.bitmap_of(wanted.columns())),
                 columns: source.columns().clone(),
                 has_all,
                 concerns,
                 given,
-                reshape: if is_narrowed(source) { part.reshape(&part)? } else { source.reshape(&part)? },
+                reshape: if is_narrowed { part.reshape(&part)? } else { source.reshape(&part)? },
                 layout,
+                part,
             })
         };
         let readings = sources.iter().map(reading).collect::<Result<_>>()?;
@@ -136,7 +143,8 @@ impl MergePlan {
     /// row in it; `None` where it lacks some of it, or something must be done to it first.
     #[inline]
     pub fn stored_rows(&self, kind: usize) -> Option<&RowFormat> {
-        self.readings[kind].rows.as_ref()
+        let reading = &self.readings[kind];
+        reading.stored.as_ref().filter(|_| reading.lends_rows)
     }
 
     /// The layout of packed fragments of the wanted columns that this kind of source has.
@@ -177,6 +185,17 @@ impl MergePlan {
 /// Room for fragments at first: most rows need no more, and are put together without moving what was taken before.
 const FIRST_BYTES: usize = 256;
 
+/// A fragment that was taken.
+#[derive(Debug)]
+struct Fragment {
+    /// The kind of its source.
+    source: usize,
+    /// Where it is among the bytes.
+    place: Range<usize>,
+    /// Whether it is as it lay in its source; else it is packed.
+    is_kept: bool,
+}
+
 /// Puts the wanted columns of one key's row together. Reused key by key; not shared between threads.
 #[derive(Debug)]
 pub struct ColumnMerge {
@@ -186,9 +205,11 @@ pub struct ColumnMerge {
     exists: Option<bool>,
     /// Range deletes that cover the key, by kind of source.
     covers: Vec<(usize, SequenceNumber)>,
-    /// Kind of source and place in `bytes`, newest first.
-    fragments: Vec<(usize, Range<usize>)>,
+    /// Newest first.
+    fragments: Vec<Fragment>,
     bytes: Vec<u8>,
+    /// Whether whole fragments are kept as they lie.
+    keeps: bool,
     scratch: RowScratch,
 }
 
@@ -202,6 +223,7 @@ impl ColumnMerge {
             covers: Vec::new(),
             fragments: Vec::new(),
             bytes: Vec::new(),
+            keeps: false,
             scratch: RowScratch::default(),
         }
     }
@@ -211,8 +233,17 @@ impl ColumnMerge {
         &self.plan
     }
 
+    /// As [`ColumnMerge::reset`]; the row will be asked for its [`parts`](Self::parts), where no source lacks a column.
+    /// Whether that is so.
+    pub fn reset_for_parts(&mut self) -> bool {
+        self.reset();
+        self.keeps = self.plan.lacking.is_empty();
+        self.keeps
+    }
+
     /// Forgets the row, for the next key.
     pub fn reset(&mut self) {
+        self.keeps = false;
         self.missing.clone_from(&self.plan.columns);
         self.exists = None;
         self.covers.clear();
@@ -272,7 +303,7 @@ impl ColumnMerge {
             Operation::Put => {
                 self.exists = Some(true);
                 if self.plan.readings[source].columns.overlaps(&self.missing) {
-                    self.take(source, value)?;
+                    self.take(source, value, true)?;
                     self.missing.remove_all(&self.plan.readings[source].columns);
                 }
                 Ok(ControlFlow::Break(()))
@@ -282,7 +313,7 @@ impl ColumnMerge {
                 Ok(ControlFlow::Break(()))
             }
             Operation::Patch => {
-                if self.take(source, value)? {
+                if self.take(source, value, false)? {
                     self.note_patched()?;
                 }
                 Ok(if self.is_settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -304,22 +335,28 @@ impl ColumnMerge {
         }
     }
 
-    /// Keeps a fragment; `false` if it says nothing of the wanted columns.
-    fn take(&mut self, source: usize, value: &[u8]) -> Result<bool> {
+    /// Keeps a fragment, whole or a patch; `false` if it says nothing of the wanted columns.
+    fn take(&mut self, source: usize, value: &[u8], is_whole: bool) -> Result<bool> {
         if self.bytes.capacity() == 0 {
             self.bytes.reserve(FIRST_BYTES);
         }
-        let start = self.bytes.len();
-        let says_something = self.plan.readings[source].reshape.apply(value, &mut self.scratch, &mut self.bytes)?;
+        let (start, reading) = (self.bytes.len(), &self.plan.readings[source]);
+        let is_kept = self.keeps && is_whole && reading.stored.is_some();
+        let says_something = if is_kept {
+            self.bytes.extend_from_slice(value);
+            true
+        } else {
+            reading.reshape.apply(value, &mut self.scratch, &mut self.bytes)?
+        };
         if says_something {
-            self.fragments.push((source, start..self.bytes.len()));
+            self.fragments.push(Fragment { source, place: start..self.bytes.len(), is_kept });
         }
         Ok(says_something)
     }
 
     /// The columns of the patch taken last are not missing any more.
     fn note_patched(&mut self) -> Result<()> {
-        let Some((source, place)) = self.fragments.last() else { return Ok(()) };
+        let Some(Fragment { source, place, .. }) = self.fragments.last() else { return Ok(()) };
         let row = self.plan.readings[*source].layout.row(&self.bytes[place.clone()])?;
         self.missing.remove_all(&row.present());
         Ok(())
@@ -330,25 +367,44 @@ impl ColumnMerge {
         self.exists == Some(true) && !self.missing.is_empty()
     }
 
-    /// Appends the row's wanted columns, packed, to `out`; `false` if there is no row.
+    /// Whether there is a row; its wanted columns are all in what was taken then.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) if a column of a row was found nowhere.
-    pub fn finish(&self, out: &mut Vec<u8>) -> Result<bool> {
-        if self.exists != Some(true) {
-            return Ok(false);
-        }
+    pub fn has_row(&self) -> Result<bool> {
         if self.lacks_columns() {
             return Err(Error::corruption(format!("the row lacks the columns {} in every column group", self.missing)));
         }
-        if let [(source, place)] = self.fragments.as_slice()
+        Ok(self.exists == Some(true))
+    }
+
+    /// What the row is to be put together from, newest first, in place of [`ColumnMerge::finish`].
+    pub fn parts(&self) -> impl Iterator<Item = RowPart<'_>> {
+        self.fragments.iter().map(|Fragment { source, place, is_kept }| {
+            let reading = &self.plan.readings[*source];
+            let rows = reading.stored.as_ref().filter(|_| *is_kept).unwrap_or(reading.part.rows());
+            RowPart { rows, columns: reading.part.columns(), value: &self.bytes[place.clone()] }
+        })
+    }
+
+    /// Appends the row's wanted columns, packed, to `out`; `false` if there is no row. Not of one that was
+    /// [reset for its parts](Self::reset_for_parts).
+    ///
+    /// # Errors
+    /// As [`ColumnMerge::has_row`].
+    pub fn finish(&self, out: &mut Vec<u8>) -> Result<bool> {
+        debug_assert!(!self.keeps, "fragments are not packed");
+        if !self.has_row()? {
+            return Ok(false);
+        }
+        if let [Fragment { source, place, .. }] = self.fragments.as_slice()
             && self.plan.readings[*source].layout.is_same(&self.plan.wanted)
         {
             out.extend_from_slice(&self.bytes[place.clone()]);
             return Ok(true);
         }
         let mut rows: Vec<PackedRow<'_>> = Vec::with_capacity(self.fragments.len());
-        for (source, place) in &self.fragments {
+        for Fragment { source, place, .. } in &self.fragments {
             rows.push(self.plan.readings[*source].layout.row(&self.bytes[place.clone()])?);
         }
         join_lacking(&self.plan.wanted, &rows, &self.plan.lacking, out)?;

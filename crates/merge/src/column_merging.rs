@@ -6,7 +6,8 @@
 //!    stands.
 //! 3. If it is a `Put` that has all wanted columns, these are taken out of it; or it is lent as it lies to who can read
 //!    it so ([`ColumnMergingCursor::lending`]).
-//! 4. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled.
+//! 4. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled: then it is
+//!    packed, or its parts are lent to who can read them ([`ColumnMergingCursor::parts`]).
 //! 5. The key's other entries are passed over.
 //!
 //! Backwards the key is found first, and its entries then walked forwards: a seek or two per row.
@@ -17,6 +18,7 @@
 use std::sync::Arc;
 
 use mycelium_base::{Cursor, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_encoding::RowPart;
 use mycelium_encoding::row_format::RowFormat;
 
 use crate::bounds::Bounds;
@@ -51,6 +53,8 @@ enum Standing {
     OnPart,
     /// On a row put together; the input has moved on to the next key or the end.
     PastKey,
+    /// The same, but what the row is to be put together from is lent.
+    LentInParts,
     /// On a row put together; the input stands anywhere.
     Elsewhere,
 }
@@ -81,8 +85,8 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         }
     }
 
-    /// The same, which hands out rows that lie whole in one entry as they lie there: see
-    /// [`ColumnMergingCursor::lent`].
+    /// The same, which forwards hands out rows as they lie: those that lie whole in one entry
+    /// ([`ColumnMergingCursor::lent`]), and others in [parts](Self::parts).
     #[must_use]
     pub fn lending(self) -> Self {
         Self { lends: true, ..self }
@@ -96,6 +100,13 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             Standing::Lent => self.merge.plan().stored_rows(self.kinds[self.input.source()]),
             _ => None,
         }
+    }
+
+    /// What the row is to be put together from, newest first, where that is lent: then it has no
+    /// [value](Self::value).
+    #[inline]
+    pub fn parts(&self) -> Option<impl Iterator<Item = RowPart<'_>>> {
+        (self.standing == Standing::LentInParts).then(|| self.merge.parts())
     }
 
     /// Whether the cursor stands on a row.
@@ -120,6 +131,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// no column is wanted of a table that has some.
     #[inline]
     pub fn value(&self) -> &[u8] {
+        debug_assert!(self.standing != Standing::LentInParts, "its parts are lent");
         match self.standing {
             Standing::OnInput | Standing::Lent => self.input.value(),
             _ => &self.value,
@@ -165,7 +177,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     pub fn next(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.standing, Standing::Nowhere) {
             Standing::OnInput | Standing::Lent | Standing::OnPart => self.pass_key()?,
-            Standing::PastKey | Standing::Nowhere => {}
+            Standing::PastKey | Standing::LentInParts | Standing::Nowhere => {}
             Standing::Elsewhere => {
                 self.input.seek(&self.key, Trailer::OLDEST)?;
                 while self.input.valid() && self.input.key() == self.key {
@@ -223,8 +235,8 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             if self.range_deletes.is_empty() && trailer.operation() == Operation::Put && self.stand_on_put()? {
                 return Ok(());
             }
-            if self.build()? {
-                self.standing = Standing::PastKey;
+            let lends = self.lends;
+            if self.build(lends)? {
                 return Ok(());
             }
         }
@@ -250,13 +262,16 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         Ok(true)
     }
 
-    /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together and
-    /// leaves the input on the next key.
-    fn build(&mut self) -> Result<bool> {
+    /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together, or lends
+    /// its parts if it may, and leaves the input on the next key.
+    fn build(&mut self, lends: bool) -> Result<bool> {
         self.key.clear();
         self.key.extend_from_slice(self.input.key());
         self.value.clear();
-        self.merge.reset();
+        let lends = lends && self.merge.reset_for_parts();
+        if !lends {
+            self.merge.reset();
+        }
         self.cover();
         loop {
             let trailer = self.input.trailer();
@@ -273,7 +288,11 @@ impl<C: Cursor> ColumnMergingCursor<C> {
                 break;
             }
         }
-        self.merge.finish(&mut self.value)
+        let has_row = if lends { self.merge.has_row()? } else { self.merge.finish(&mut self.value)? };
+        if has_row {
+            self.standing = if lends { Standing::LentInParts } else { Standing::PastKey };
+        }
+        Ok(has_row)
     }
 
     /// The input stands on the oldest entry of a key (or before the start): goes to the last row from there backwards.
@@ -284,7 +303,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             }
             let key = self.input.key().to_vec();
             self.input.seek(&key, Trailer::NEWEST)?;
-            if self.build()? {
+            if self.build(false)? {
                 self.standing = Standing::Elsewhere;
                 return Ok(());
             }
@@ -304,22 +323,27 @@ mod tests {
     use crate::column_merge::MergePlan;
     use crate::testing::VecCursor;
 
-    /// The keys, and of each the value of column 2 and whether it was lent.
+    /// The keys, and of each the value of column 2 and whether it was lent, whole or in parts.
     fn read(rows: &mut ColumnMergingCursor<VecCursor>, wanted: &FragmentFormat) -> Vec<(Vec<u8>, Datum, bool)> {
         let (mut scratch, mut found, column) = (RowScratch::default(), Vec::new(), ColumnSet::from_iter([2]));
         rows.seek_to_first().unwrap();
         while rows.valid() {
-            let format = rows.lent().unwrap_or_else(|| wanted.rows());
-            let mut row = format.read(rows.value(), Some(&column), &mut scratch).unwrap();
-            let ColumnState::Value(value) = row.get(2).unwrap() else { panic!("no value") };
-            found.push((rows.key().to_vec(), value.to_datum(), rows.lent().is_some()));
+            let lent = rows.lent().is_some() || rows.parts().is_some();
+            let in_parts = rows.parts().map(|parts| parts.map(|part| (part.rows, part.value)).collect());
+            let parts = in_parts.unwrap_or_else(|| vec![(rows.lent().unwrap_or_else(|| wanted.rows()), rows.value())]);
+            let value = parts.into_iter().find_map(|(format, value)| {
+                match format.read(value, Some(&column), &mut scratch).unwrap().get(2).unwrap() {
+                    ColumnState::Value(value) => Some(value.to_datum()),
+                    _ => None,
+                }
+            });
+            found.push((rows.key().to_vec(), value.unwrap(), lent));
             rows.next().unwrap();
         }
         found
     }
 
-    /// Of whole rows in JSON and of a column group, only rows that one entry has whole are
-    /// lent, and read the same.
+    /// Of whole rows in JSON and of a column group rows are lent, whole or in parts, and read the same.
     #[test]
     fn lent_rows_say_what_packed_ones_do() {
         let schema = Schema::parse("id int64 not null, a int32, b int32, c int32, primary key (id)").unwrap();
@@ -357,7 +381,7 @@ mod tests {
         };
         let expected = |lends: bool| {
             let row = |key: &[u8], b, is_lent: bool| (key.to_vec(), Datum::Int32(b), is_lent && lends);
-            vec![row(b"group", 10, true), row(b"lent", 20, true), row(b"patched", 30, false)]
+            vec![row(b"group", 10, true), row(b"lent", 20, true), row(b"patched", 30, true)]
         };
         assert_eq!(read(&mut cursor(), &wanted), expected(false));
         assert_eq!(read(&mut cursor().lending(), &wanted), expected(true));

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Combiner};
 use mycelium_encoding::row_format::{Covers, Cuts, RowFormat, RowFormatKind, RowScratch, RowSplitter};
-use mycelium_encoding::{ColumnState, ColumnType, Datum, PatchCombiner, RecordBatchBuilder, Schema, key};
+use mycelium_encoding::{ColumnState, ColumnType, Datum, PatchCombiner, RecordBatchBuilder, RowPart, Schema, key};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 
 use crate::drawing::{Cells, assert_same, cells, for_seeds, formats, read, schema, stored};
 
@@ -257,6 +258,50 @@ fn arrow_batches_come_from_every_format() {
         }
         assert!(batches.iter().all(|batch| batch == &batches[0] && batch.num_rows() == 5));
     });
+}
+
+/// Column groups in formats of their own, and a patch of some columns over them.
+#[test]
+fn a_row_in_parts_gives_the_batch_of_the_row() {
+    for_seeds(500, |rng| {
+        let schema = schema(rng);
+        let mut formats = formats(rng, &schema);
+        formats.retain(RowFormat::takes_patches);
+        let (row, patch) = (cells(rng, &schema, true), cells(rng, &schema, false));
+        let left = drawn_set(rng, &schema);
+        let groups = [left.clone(), schema.value_columns().difference(&left)];
+        let parts: Vec<(RowFormat, ColumnSet, Vec<u8>)> = [(&patch, schema.value_columns())]
+            .into_iter()
+            .chain(groups.map(|group| (&row, group)))
+            .map(|(cells, group)| {
+                let format = formats.choose(rng).unwrap().clone();
+                let value = stored(&format, &only(cells, &group));
+                (format, group, value)
+            })
+            .collect();
+        let projection: Vec<usize> = (0..schema.columns().len()).rev().collect();
+        let builder = || RecordBatchBuilder::new(formats[0].layout().clone(), &projection, 10).unwrap();
+        let (mut whole, mut in_parts, mut scratch) = (builder(), builder(), RowScratch::default());
+        assert!(in_parts.takes_parts());
+        let mut key_bytes = Vec::new();
+        key::encode_key(&schema, &[Datum::Int64(7).borrowed()], &mut key_bytes).unwrap();
+        whole
+            .append(&key_bytes, &overlay(&formats[0], &stored(&formats[0], &patch), &stored(&formats[0], &row)))
+            .unwrap();
+        let all = || parts.iter().map(|(rows, columns, value)| RowPart { rows, columns, value });
+        in_parts.append_parts(&key_bytes, all(), &mut scratch).unwrap();
+        assert_eq!(whole.finish().unwrap(), in_parts.finish().unwrap());
+        let lacks_some = schema.value_columns().iter().any(|column| patch[column].is_none());
+        let patch_alone = builder().append_parts(&key_bytes, all().take(1), &mut scratch);
+        assert_eq!(patch_alone.is_err(), lacks_some);
+    });
+}
+
+#[test]
+fn a_column_that_is_projected_twice_takes_no_parts() {
+    let schema = Arc::new(Schema::parse("id int64 not null, a int64, primary key (id)").unwrap());
+    let layout = RowFormat::packed(schema).layout().clone();
+    assert!(!RecordBatchBuilder::new(layout, &[1, 0, 1], 10).unwrap().takes_parts());
 }
 
 #[test]

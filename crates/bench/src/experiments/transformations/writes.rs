@@ -5,8 +5,8 @@
 //!    ([`turns`]).
 //! 2. A run inserts every record once, in random key order, and lasts from the first write until the store is idle: no
 //!    compaction is left that would be due.
-//! 3. A penalty is the share of the plain table's rate that is lost, of its run beside this one. Ratios to the rival are
-//!    taken within a repetition.
+//! 3. A penalty is the share of the plain table's rate that is lost, by the run of it beside this one. Ratios to the
+//!    rival are taken within a repetition.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

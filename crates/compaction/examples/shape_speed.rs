@@ -163,7 +163,7 @@ fn change(runs: &[Arc<SstFile>], from: &FragmentFormat, to: &[FragmentFormat]) {
     };
     let input = ShapedInput {
         sources: cursors(runs),
-        splitters: (0..RUNS).map(|_| from.splitter(to)).collect(),
+        splitters: (0..RUNS).map(|_| from.splitter(&to.iter().map(Some).collect::<Vec<_>>())).collect(),
         outputs: to.iter().map(output).collect(),
         snapshots: Vec::new(),
         lower: None,

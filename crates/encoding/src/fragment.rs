@@ -211,9 +211,10 @@ impl FragmentFormat {
     }
 
     /// Takes fragments of this format apart into those of `outputs` at once, as far as they are written in it too;
-    /// others are left to [`FragmentFormat::reshape`]. `None` if none is.
-    pub fn splitter(&self, outputs: &[FragmentFormat]) -> Option<RowSplitter> {
-        let part = |to: &Self| {
+    /// others are left to [`FragmentFormat::reshape`], as are those that are `None`. `None` if none is.
+    pub fn splitter(&self, outputs: &[Option<&FragmentFormat>]) -> Option<RowSplitter> {
+        let part = |to: &Option<&Self>| {
+            let to = (*to)?;
             let is_part = to.columns.is_subset(&self.columns) && self.rows.is_same(&to.rows) && to.map.is_none();
             (is_part && !self.has_same_values(to)).then(|| to.columns.clone())
         };

@@ -4,9 +4,9 @@
 //!    one index; [`Inner::step`] runs the most urgent of them in the calling thread. In `Background::Manual` that is
 //!    the only way they run.
 //! 2. With threads, the first thread is there for flushes and removals. While there are none it does what it can
-//!    interrupt for one (interruption.rs): it builds indexes, and compacts. So a long job never delays a flush, and no
-//!    thread is idle while there is work. With a single thread it does everything, and interrupts that. The others
-//!    compact, and change tables.
+//!    interrupt for one (interruption.rs): it builds indexes, and compacts. So a long job never delays a flush, and the
+//!    thread is not idle while compactions queue. With a single thread it does everything, and interrupts that. The
+//!    others compact, and change tables.
 //! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
 //! 4. An index that could be built does not wait for ever. Each flush and each compaction that is taken before it, by
 //!    any thread, counts; after [`MOST_AHEAD_OF_BUILDING`] of them its building is the next job of the thread that

@@ -696,7 +696,11 @@ fn shaped_input<'w>(
             writer: writer_options(&table.definition, plan.output_level, group.as_deref()),
         });
     }
-    let splitters = sources.iter().map(|source| source.splitter(&made)).collect();
+    // What is joined is put together from the entries as they come.
+    let is_reshaped = |output: &OutputGroup<'_>| matches!(output.making, Making::Reshaped { .. });
+    let parts: Vec<_> =
+        outputs.iter().zip(&made).map(|(output, format)| is_reshaped(output).then_some(format)).collect();
+    let splitters = sources.iter().map(|source| source.splitter(&parts)).collect();
     Ok(ShapedInput { sources: input_cursors(taken), splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
 }
 

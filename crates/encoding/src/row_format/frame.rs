@@ -48,11 +48,6 @@ pub(super) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether no column is absent, and none null by the null bitmap.
-    pub(super) fn has_all(&self) -> bool {
-        !self.has_absent && self.nulls.is_empty()
-    }
-
     /// Whether the column of this ordinal is absent, by the presence bitmap.
     pub(super) fn is_absent(&self, ordinal: usize) -> bool {
         self.has_absent && !bit(self.presence, ordinal)
@@ -174,7 +169,9 @@ impl PartFrame {
     /// although that has some.
     #[inline]
     pub(super) fn write(&self, of: &Frame<'_>, out: &mut Vec<u8>) -> bool {
-        if of.has_all() {
+        let has = |(mask, present): (&u8, &u8)| present & mask == *mask;
+        let lacks_none = !of.has_absent || self.mask.iter().zip(of.presence).all(has);
+        if lacks_none && of.nulls.is_empty() {
             out.extend_from_slice(&self.of_all);
             return true;
         }

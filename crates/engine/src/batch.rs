@@ -13,8 +13,10 @@ use std::sync::Arc;
 use mycelium_base::coding::{MAX_VARINT_LEN, Reader, put_bytes, put_varint};
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_encoding::DatumRef;
 use mycelium_encoding::row_format::RowScratch;
 
+use crate::index::DerivedAhead;
 use crate::log_record::{HEAD_LEN, split_record};
 use crate::note::Note;
 use crate::table::Table;
@@ -59,6 +61,8 @@ pub struct WriteBatch {
     malformed: Option<Arc<Error>>,
     /// For rows that are encoded here.
     buffers: RowBuffers,
+    /// What its operations derive, as far as it is known.
+    derived: DerivedAhead,
 }
 
 /// Memory in which a row is encoded, kept for the next one.
@@ -79,6 +83,26 @@ impl WriteBatch {
     /// the table's row format; a batch with others is refused when it is written.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
         self.add_checked(table, Operation::Put, key, value)
+    }
+
+    /// Sets a row given by its values, which `encode` makes key and stored value of. After an error the batch is as
+    /// before.
+    pub(crate) fn put_row(
+        &mut self,
+        table: &Table,
+        row: &[DatumRef<'_>],
+        encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
+    ) -> Result<&mut Self> {
+        let operation = self.count;
+        self.add_with(table, Operation::Put, encode)?;
+        let Self { derived, buffers, .. } = self;
+        derived.add_row((operation, table.id()), &buffers.key, row, &table.database.indexed.load());
+        Ok(self)
+    }
+
+    /// What its operations derive, as far as it is known.
+    pub(crate) fn derived(&self) -> &DerivedAhead {
+        &self.derived
     }
 
     /// Sets a row that was encoded.
@@ -137,6 +161,7 @@ impl WriteBatch {
 
     /// Removes the row of `key`.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
+        self.derived.add_nothing(self.count);
         self.add(table, Operation::Delete, key, &[])
     }
 
@@ -145,6 +170,7 @@ impl WriteBatch {
         if end.len() > MAX_KEY_LEN {
             self.error.get_or_insert(Box::new(("key", end.len())));
         }
+        self.derived.add_nothing(self.count);
         self.add(table, Operation::RangeDelete, start, end)
     }
 
@@ -177,8 +203,9 @@ impl WriteBatch {
 
     /// Forgets all operations, and what was wrong with them, and keeps the memory.
     pub fn clear(&mut self) {
-        let Self { body, count, database, error, foreign, unmergeable, malformed, buffers: _ } = self;
+        let Self { body, count, database, error, foreign, unmergeable, malformed, buffers: _, derived } = self;
         body.clear();
+        derived.clear();
         (*count, *database, *error, *foreign, *unmergeable, *malformed) = (0, None, None, false, false, None);
     }
 
@@ -191,6 +218,7 @@ impl WriteBatch {
     pub(crate) fn truncate(&mut self, position: (usize, u32)) {
         self.body.truncate(position.0);
         self.count = position.1;
+        self.derived.clear();
     }
 
     pub(crate) fn body(&self) -> &[u8] {

@@ -25,7 +25,7 @@ fn take() -> Box<WriteBatch> {
 }
 
 fn keep(mut batch: Box<WriteBatch>) {
-    if batch.encoded_len() <= MOST_KEPT {
+    if batch.encoded_len().max(batch.derived().memory_usage()) <= MOST_KEPT {
         batch.clear();
         // A thread that ends keeps nothing.
         KEPT.try_with(|kept| kept.set(Some(batch))).ok();

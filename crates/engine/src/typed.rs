@@ -585,7 +585,7 @@ impl WriteBatch {
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if a value does not fit its column; the batch is as before.
     pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<&mut Self> {
-        self.put_with(table, |buffers| table.encode_row(row, buffers))
+        self.put_row(table, row, |buffers| table.encode_row(row, buffers))
     }
 
     /// Adds a whole row that the caller packed by this layout, which is stored in the table's row format.

@@ -42,7 +42,7 @@ use crate::batch::{Operations, WriteBatch};
 use crate::core::{Core, Generation, SealedLog, indexes_after};
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
-use crate::index::{DerivedBatch, IndexGeneration, WriteDerivers};
+use crate::index::{DerivedAhead, DerivedBatch, IndexGeneration, WriteDerivers};
 use crate::log_record::encode_head;
 use crate::note::{self, Note};
 use crate::options::{Background, Durability};
@@ -271,6 +271,9 @@ pub(crate) struct CommitQueue {
     pub(crate) watches: Watches,
 }
 
+/// A batch of a group, and what it derives.
+type Admitted<'w> = (&'w Waiting, Cow<'w, DerivedBatch>);
+
 struct Waiting {
     batch: ReadyBatch<'static>,
     precondition: Option<Arc<dyn Precondition>>,
@@ -284,17 +287,21 @@ pub(crate) struct ReadyBatch<'a> {
     pub(crate) count: u32,
     pub(crate) durability: Durability,
     pub(crate) prepared_for: IndexGeneration,
+    /// What it derives for these indexes, if that is known.
+    pub(crate) derived: Option<Cow<'a, DerivedBatch>>,
 }
 
 impl ReadyBatch<'_> {
     fn into_owned(self) -> ReadyBatch<'static> {
-        ReadyBatch { body: Cow::Owned(self.body.into_owned()), ..self }
+        let Self { body, count, durability, prepared_for, derived } = self;
+        let derived = derived.map(|derived| Cow::Owned(derived.into_owned()));
+        ReadyBatch { body: Cow::Owned(body.into_owned()), count, durability, prepared_for, derived }
     }
 
     /// What it derives, if its tables are still there.
-    fn derive(&self, writer: &mut Writer) -> Result<DerivedBatch> {
+    fn derive(&self, writer: &mut Writer) -> Result<Cow<'_, DerivedBatch>> {
         writer.check_tables(&self.body, self.count)?;
-        writer.derivers.derive(&self.body, self.count, self.prepared_for)
+        writer.derivers.derive((&self.body, self.count), self.prepared_for, self.derived.as_deref())
     }
 }
 
@@ -315,11 +322,7 @@ const MOST_COMPARED: u32 = 4096;
 /// How many of the batches, from the first on, make the next group, and those of them whose precondition holds, with
 /// what they derive; the others are told. A group has `most_bytes`, with what it derives, but for its last batch:
 /// room is made once for all of it.
-fn form_group<'w>(
-    writer: &mut Writer,
-    waiting: &'w [Arc<Waiting>],
-    most_bytes: usize,
-) -> (usize, Vec<(&'w Waiting, DerivedBatch)>) {
+fn form_group<'w>(writer: &mut Writer, waiting: &'w [Arc<Waiting>], most_bytes: usize) -> (usize, Vec<Admitted<'w>>) {
     let (mut group, mut operations, mut bytes) = (Vec::new(), 0_u32, 0_usize);
     for (i, next) in waiting.iter().enumerate() {
         let would_have = bytes.saturating_add(next.batch.body.len());
@@ -341,7 +344,7 @@ fn form_group<'w>(
 impl Waiting {
     /// What the batch derives, if its precondition holds after everything committed and the batches of its group before
     /// it.
-    fn admit(&self, writer: &mut Writer, before: &[(&Self, DerivedBatch)]) -> Result<DerivedBatch> {
+    fn admit(&self, writer: &mut Writer, before: &[Admitted<'_>]) -> Result<Cow<'_, DerivedBatch>> {
         // First: it says whether the indexes are still those that the precondition is about.
         let derived = self.batch.derive(writer)?;
         if let Some(precondition) = &self.precondition {
@@ -352,7 +355,7 @@ impl Waiting {
     }
 }
 
-fn check_operations(precondition: &dyn Precondition, before: &[(&Waiting, DerivedBatch)]) -> Result<()> {
+fn check_operations(precondition: &dyn Precondition, before: &[Admitted<'_>]) -> Result<()> {
     before.iter().try_for_each(|(earlier, derived)| {
         let pending = Pending { batch: &earlier.batch, derived };
         pending.try_each(|table, entry| precondition.check_operation(table, entry))
@@ -394,15 +397,20 @@ impl Inner {
     /// Commits a batch. Its operations get consecutive sequence numbers, of which the last is returned.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
         batch.check(self.identity)?;
-        self.commit_checked(batch.body(), batch.len() as u32, durability)
+        self.commit_checked((batch.body(), batch.len() as u32), Some(batch.derived()), durability)
     }
 
     /// Commits a batch that was checked. It is prepared for the indexes until it meets those that it was prepared for,
     /// and until nothing comes between; one of those who meet always gets through.
     #[inline]
-    pub(crate) fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
+    pub(crate) fn commit_checked(
+        &self,
+        operations: (&[u8], u32),
+        derived: Option<&DerivedAhead>,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
         loop {
-            match self.commit_prepared(&self.indexed.load(), body, count, durability) {
+            match self.commit_prepared(&self.indexed.load(), operations, derived, durability) {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 result => return result,
             }

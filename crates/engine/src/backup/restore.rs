@@ -467,7 +467,7 @@ impl<'a> Replay<'a> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        let last = match database.inner.commit_checked(body, count, Durability::Buffered) {
+        let last = match database.inner.commit_checked((body, count), None, Durability::Buffered) {
             // An index of the backup does not take it: there was none any more.
             Err(error) if matches!(error.kind(), ErrorKind::Duplicate | ErrorKind::InvalidArgument) => {
                 return Ok(Err(error));

@@ -1,7 +1,7 @@
 //! Deriving at the moment of the write.
 //!
-//! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`]:
-//!    what cannot be derived is refused while nothing has happened yet, and so is a batch that derives more than is
+//! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`],
+//!    unless all of them did when they were added to the batch (ahead.rs): what cannot be derived is refused while nothing has happened yet, and so is a batch that derives more than is
 //!    held beside it. It takes effect as one, so that it cannot be cut here; whoever wrote it can.
 //! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the
 //!    sequence number of its operation. They are not logged: replaying the log derives them again.
@@ -11,6 +11,7 @@
 //! So a table's memtable and that of its index, and later their files of level 0, always say the same of the same
 //! writes. Batches come prepared (prepare.rs), patches completed, for the very indexes that derive (indexed.rs).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,12 +71,13 @@ impl IndexDeriver {
 }
 
 /// What a batch derives.
-#[derive(Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct DerivedBatch {
     entries: Vec<DerivedEntry>,
     bytes: Vec<u8>,
 }
 
+#[derive(Clone, Debug)]
 struct DerivedEntry {
     table: TableId,
     /// Which operation of the batch it comes of.
@@ -105,6 +107,29 @@ impl DerivedBatch {
         let middle = self.bytes.len();
         self.bytes.extend_from_slice(value);
         self.entries.push(DerivedEntry { table, operation, key: start..middle, value: middle..self.bytes.len() });
+    }
+
+    /// Adds an entry of a derived table and an operation, whose key and value are appended; the length of the key.
+    /// After an error there is no such entry.
+    pub(super) fn add_with(
+        &mut self,
+        (table, operation): (TableId, u64),
+        key: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+        value: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<usize> {
+        let start = self.bytes.len();
+        key(&mut self.bytes)?;
+        let middle = self.bytes.len();
+        value(&mut self.bytes)?;
+        self.entries.push(DerivedEntry { table, operation, key: start..middle, value: middle..self.bytes.len() });
+        Ok(middle - start)
+    }
+
+    /// Forgets everything, and keeps the memory.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
     }
 }
 
@@ -154,19 +179,28 @@ impl WriteDerivers {
         self.tables.get_mut(&table).map(Vec::as_mut_slice).unwrap_or_default()
     }
 
-    /// What a batch derives that was prepared for the indexes of a generation.
+    /// What a batch derives that was prepared for the indexes of a generation; `ahead` is that, if it is known.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::Conflict`] for a batch that was prepared for other indexes, and is to be prepared
     /// again; [`mycelium_base::ErrorKind::InvalidArgument`] for a row that an index cannot hold (unfit.rs), and for a
     /// batch that derives too much.
     #[inline]
-    pub(crate) fn derive(&mut self, body: &[u8], count: u32, prepared_for: IndexGeneration) -> Result<DerivedBatch> {
+    pub(crate) fn derive<'d>(
+        &mut self,
+        (body, count): (&[u8], u32),
+        prepared_for: IndexGeneration,
+        ahead: Option<&'d DerivedBatch>,
+    ) -> Result<Cow<'d, DerivedBatch>> {
         self.indexed.check(prepared_for)?;
-        if self.tables.is_empty() {
-            return Ok(DerivedBatch::default());
+        if let Some(derived) = ahead {
+            let (bytes, most_bytes) = (derived.memory_usage(), self.most_bytes);
+            return if bytes > most_bytes { Err(too_much(bytes, most_bytes)) } else { Ok(Cow::Borrowed(derived)) };
         }
-        self.derive_batch(body, count)
+        if self.tables.is_empty() {
+            return Ok(Cow::Owned(DerivedBatch::default()));
+        }
+        self.derive_batch(body, count).map(Cow::Owned)
     }
 
     fn derive_batch(&mut self, body: &[u8], count: u32) -> Result<DerivedBatch> {
@@ -187,10 +221,12 @@ impl WriteDerivers {
 
     /// Takes back a batch that was committed: most are of one row, and take longer to allocate than to fill.
     #[inline]
-    pub(crate) fn reuse(&mut self, mut batch: DerivedBatch) {
-        if batch.bytes.capacity() <= MOST_KEPT && batch.bytes.capacity() > 0 {
-            batch.entries.clear();
-            batch.bytes.clear();
+    pub(crate) fn reuse(&mut self, batch: Cow<'_, DerivedBatch>) {
+        if let Cow::Owned(mut batch) = batch
+            && batch.bytes.capacity() <= MOST_KEPT
+            && batch.bytes.capacity() > 0
+        {
+            batch.clear();
             self.spare = batch;
         }
     }

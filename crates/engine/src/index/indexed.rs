@@ -4,17 +4,22 @@
 //!    them (prepare.rs).
 //! 2. Creating or dropping an index, or making one unique, puts another one in their place, with the commit lock held
 //!    and its edit installed (derive.rs).
-//! 3. A batch that was prepared for others than the present ones is refused under the commit lock, before it is logged
+//! 3. Rows that are added to a batch as values derive their entries at once, for the present ones (ahead.rs).
+//! 4. A batch that was prepared for others than the present ones is refused under the commit lock, before it is logged
 //!    ([`IndexedTables::check`]): its patches may lack columns, and the unique index may not have been asked.
 //!
 //! So every committed batch was prepared for exactly the indexes that it is derived for.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, Operation, Result, TableId};
+use mycelium_transform::RowIndexer;
 
+use super::definition::IndexShared;
 use crate::batch::Operations;
 use crate::catalog::Catalog;
+use crate::table::TableShared;
 
 /// The tables with indexes, between one change of the indexes and the next.
 #[derive(Default)]
@@ -24,10 +29,19 @@ pub(crate) struct IndexedTables {
     tables: Vec<IndexedTable>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct IndexedTable {
     id: TableId,
     has_unique: bool,
+    /// Make the entries of its indexes; `None` if a flat-map is among them, which is only shown rows as they are stored.
+    indexers: Option<Arc<[TableIndexer]>>,
+}
+
+/// Makes the entries of one index.
+pub(super) struct TableIndexer {
+    /// The derived table.
+    pub(super) table: TableId,
+    pub(super) rows: RowIndexer,
 }
 
 /// The tables for whose indexes a batch must be prepared.
@@ -48,7 +62,7 @@ impl IndexGeneration {
 }
 
 impl IndexedTables {
-    /// After a change of the indexes of these tables. Eight bytes a table with indexes are copied.
+    /// After a change of the indexes of these tables. A few words a table with indexes are copied.
     pub(super) fn after(&self, catalog: &Catalog, changed: &[TableId]) -> Self {
         let generation = self.generation.next();
         let mut tables = self.tables.clone();
@@ -76,7 +90,21 @@ impl IndexedTables {
     fn of(catalog: &Catalog, id: TableId) -> Option<IndexedTable> {
         let mut indexes = catalog.indexes_of(id).peekable();
         indexes.peek()?;
-        Some(IndexedTable { id, has_unique: indexes.any(|(_, index)| index.status().unique) })
+        let indexer = |(table, index): (&Arc<TableShared>, &Arc<IndexShared>)| {
+            Some(TableIndexer { table: table.id, rows: index.source.row_indexer(&index.schema)? })
+        };
+        let indexers = catalog.indexes_of(id).map(indexer).collect::<Option<_>>();
+        Some(IndexedTable { id, has_unique: indexes.any(|(_, index)| index.status().unique), indexers })
+    }
+
+    /// What makes the entries of a table's indexes: of none if it has none, and nothing does if a flat-map is among
+    /// them.
+    #[inline]
+    pub(super) fn indexers(&self, id: TableId) -> Option<&[TableIndexer]> {
+        match self.tables.binary_search_by_key(&id, |indexed| indexed.id) {
+            Ok(at) => self.tables[at].indexers.as_deref(),
+            Err(_) => Some(&[]),
+        }
     }
 
     #[inline]
@@ -218,7 +246,8 @@ mod tests {
         let last = database.last_sequence();
         let commit = |prepared_for| {
             let body = Cow::Borrowed(batch.body());
-            database.inner.commit(ReadyBatch { body, count: 1, durability: Durability::Os, prepared_for }, None)
+            let (durability, derived) = (Durability::Os, None);
+            database.inner.commit(ReadyBatch { body, count: 1, durability, prepared_for, derived }, None)
         };
         assert_eq!(kind(commit(before)), ErrorKind::Conflict);
         assert_eq!(kind(commit(between)), ErrorKind::Conflict);

@@ -18,6 +18,7 @@
 //! | `manage` | created, dropped, listed |
 //! | `indexed` | which tables have indexes, as those who write see it |
 //! | `prepare` | before the write: patches completed, unique indexes asked |
+//! | `ahead` | before the write, from the values of rows |
 //! | `derive` | at the moment of the write |
 //! | `unique` | an index of a table with rows becomes unique |
 //! | `load` | bulk loads |
@@ -29,6 +30,7 @@
 //! | `read` | lookups |
 //! | `check` | table and index compared |
 
+mod ahead;
 mod build;
 mod check;
 mod definition;
@@ -51,6 +53,7 @@ pub use manage::{Index, IndexOptions};
 pub use read::{DerivedEntry, IndexRow, IndexRows};
 pub use source::IndexedBy;
 
+pub(crate) use ahead::DerivedAhead;
 pub(crate) use definition::IndexShared;
 pub(crate) use derive::{DerivedBatch, WriteDerivers};
 pub(crate) use indexed::{IndexGeneration, IndexedTables};

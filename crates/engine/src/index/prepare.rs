@@ -24,6 +24,7 @@ use mycelium_base::{
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{ColumnState, Datum, key};
 
+use super::ahead::DerivedAhead;
 use super::indexed::{IndexedTables, KeyCounts, Uses};
 use super::read::holders;
 use super::unfit::{check_key, refused_row};
@@ -114,18 +115,20 @@ impl Inner {
     pub(crate) fn commit_prepared(
         &self,
         indexed: &IndexedTables,
-        body: &[u8],
-        count: u32,
+        (body, count): (&[u8], u32),
+        derived: Option<&DerivedAhead>,
         durability: Durability,
     ) -> Result<SequenceNumber> {
         let prepared_for = indexed.generation();
+        let derived = derived.and_then(|derived| derived.whole(count, prepared_for)).map(Cow::Borrowed);
+        let ready = |body| ReadyBatch { body, count, durability, prepared_for, derived };
         let uses = indexed.uses_of(body, count)?;
         if uses.is_empty() {
-            return self.commit(ReadyBatch { body: Cow::Borrowed(body), count, durability, prepared_for }, None);
+            return self.commit(ready(Cow::Borrowed(body)), None);
         }
+        // Of a batch with a patch, of which alone the body changes, it is not known what it derives.
         let Prepared { body: own, guard } = self.prepare(uses, body, count, &self.take_snapshot())?;
-        let body = own.map_or(Cow::Borrowed(body), Cow::Owned);
-        self.commit(ReadyBatch { body, count, durability, prepared_for }, Some(Arc::new(guard)))
+        self.commit(ready(own.map_or(Cow::Borrowed(body), Cow::Owned)), Some(Arc::new(guard)))
     }
 
     /// What the batch needs at a snapshot, for the indexes of the tables that it uses.

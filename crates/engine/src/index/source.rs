@@ -3,10 +3,12 @@
 //! A flat-map's key takes the place of the indexed columns, as if it were one of them, binary and not null: bounds and
 //! lookups are the same. A row then has any number of entries, or none.
 
+use std::sync::Arc;
+
 use mycelium_base::{ColumnSet, Error, ErrorKind, Group, Result};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, KeyPrefixes, Schema};
 use mycelium_transform::{
-    Augment, Deriver, FlatMap, Formats, NamedTransformer, Registry, Transformer, TransformerDefinition,
+    Augment, Deriver, FlatMap, Formats, NamedTransformer, Registry, RowIndexer, Transformer, TransformerDefinition,
 };
 
 /// As the manifest names it.
@@ -79,7 +81,7 @@ impl IndexSource {
         match by {
             IndexedBy::Columns(augment) => Ok(Self::Columns(augment.clone())),
             IndexedBy::FlatMap(name, definition) => {
-                let formats = Formats::new(std::sync::Arc::new(schema.clone()));
+                let formats = Formats::new(Arc::new(schema.clone()));
                 let named = |error: Error| Error::new(error.kind(), format!("derived table {name}")).caused_by(error);
                 let transformer = registry.make(definition, &formats).map_err(named)?;
                 let made = NamedTransformer { definition: definition.clone(), transformer };
@@ -99,6 +101,14 @@ impl IndexSource {
         match self {
             Self::Columns(augment) => augment.name(),
             Self::FlatMap(map) => map.name(),
+        }
+    }
+
+    /// Makes the entries of rows whose values are at hand; `None` of a flat-map, which is shown rows as they are stored.
+    pub(super) fn row_indexer(&self, schema: &Arc<Schema>) -> Option<RowIndexer> {
+        match self {
+            Self::Columns(augment) => Some(augment.row_indexer(schema)),
+            Self::FlatMap(_) => None,
         }
     }
 

@@ -182,7 +182,7 @@ fn a_panic_in_a_group_is_the_error_of_all_of_it() {
     let inner = &setup.database.inner;
     let panicking: Commit<'_> = Box::new(|| {
         let (body, prepared_for) = (batch.body().into(), IndexGeneration::default());
-        let ready = ReadyBatch { body, count: 1, durability: Durability::Sync, prepared_for };
+        let ready = ReadyBatch { body, count: 1, durability: Durability::Sync, prepared_for, derived: None };
         inner.commit(ready, Some(Arc::new(Panicking)))
     });
     let (outcomes, _) = setup.together(vec![put(4), panicking, put(6)]);
@@ -200,7 +200,7 @@ fn a_panic_in_a_group_is_the_error_of_all_of_it() {
     let mut batch = WriteBatch::new();
     batch.put(&alone.table, &key(5), b"1");
     let (body, prepared_for) = (batch.body().into(), IndexGeneration::default());
-    let ready = ReadyBatch { body, count: 1, durability: Durability::Sync, prepared_for };
+    let ready = ReadyBatch { body, count: 1, durability: Durability::Sync, prepared_for, derived: None };
     let error = alone.database.inner.commit(ready, Some(Arc::new(Panicking))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(alone.database.failure().is_some());

@@ -458,7 +458,7 @@ impl Transaction {
         let validated = snapshot.sequence();
         let mut validation = Validation { footprint, snapshot, validated, watch: None, guard };
         validation.validate_ahead(&database)?;
-        let batch = ReadyBatch { body, count, durability, prepared_for: indexed.generation() };
+        let batch = ReadyBatch { body, count, durability, prepared_for: indexed.generation(), derived: None };
         let committed = database.commit(batch, Some(Arc::new(validation)));
         drop(locks);
         committed

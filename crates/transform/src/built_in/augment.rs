@@ -163,7 +163,7 @@ fn column_of(schema: &Schema, column: usize) -> Result<&Column> {
     schema.columns().get(column).ok_or_else(|| Error::invalid(format!("there is no column {column}")))
 }
 
-fn encode_column(schema: &Schema, column: usize, value: DatumRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn encode_column(schema: &Schema, column: usize, value: DatumRef<'_>, out: &mut Vec<u8>) -> Result<()> {
     key::encode_index_column(column_of(schema, column)?, value, out)
 }
 

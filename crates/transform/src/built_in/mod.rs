@@ -6,11 +6,13 @@
 mod augment;
 mod convert;
 mod identity;
+mod row_indexer;
 mod split;
 
 pub use augment::Augment;
 pub use convert::Convert;
 pub use identity::Identity;
+pub use row_indexer::RowIndexer;
 pub use split::Split;
 
 use mycelium_base::{Error, Group, Operation, Result};

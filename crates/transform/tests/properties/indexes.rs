@@ -3,7 +3,7 @@
 use mycelium_base::{ColumnSet, EntryRef, ErrorKind, Operation, RowFormatKind, Trailer};
 use mycelium_encoding::key::{self, decode_key};
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout};
+use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef, PackedLayout};
 use mycelium_transform::{Augment, Job, Progress, Staged};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -83,6 +83,40 @@ fn an_index_holds_what_the_rows_hold_in_the_order_of_its_columns() {
             index.encode_prefix(table.schema(), &borrowed[..some], &mut prefix).unwrap();
             assert!(entry.key.starts_with(&prefix));
         }
+    });
+}
+
+#[test]
+fn values_at_hand_give_the_entry_of_the_encoded_row() {
+    for_seeds(CASES, |rng| {
+        let table = Table::draw(rng);
+        let index = draw_index(rng, &table);
+        let indexer = index.row_indexer(table.schema());
+        let id = rng.random();
+        let cells = drawing::cells(rng, table.schema(), true);
+        let key = row_key(&table, id);
+        let of_key = |column: usize| table.schema().is_primary_key(column).then_some(Datum::Int64(id));
+        let row: Vec<Datum> =
+            cells.iter().enumerate().map(|(column, cell)| of_key(column).or(cell.clone()).unwrap()).collect();
+        let mut row: Vec<DatumRef<'_>> = row.iter().map(Datum::borrowed).collect();
+        let (mut derived, mut covered) = (Vec::new(), Vec::new());
+        indexer.encode_key(&row, &key, &mut derived).unwrap();
+        indexer.encode_value(&row, &mut RowScratch::default(), &mut covered).unwrap();
+        for kind in table.kinds(rng) {
+            let linked = table.link(&text_of(&index), kind, &ROOMY).unwrap();
+            let mut job = linked.job(0..1, &table.whole(kind), &[], MUCH).unwrap();
+            let value = drawing::stored(table.format(kind), &cells);
+            assert_eq!(transform(&mut job, &key, 1, Operation::Put, &value), Progress::Done);
+            let staged = job.retrieve().unwrap();
+            let entries: Vec<(&[u8], &[u8])> = staged.iter().map(|entry| (entry.key, entry.value)).collect();
+            assert_eq!(entries, [(derived.as_slice(), covered.as_slice())], "{kind:?}");
+        }
+        let refused = |row: &[DatumRef<'_>]| indexer.encode_key(row, &key, &mut Vec::new()).unwrap_err().kind();
+        let indexed = index.on()[0];
+        assert_eq!(refused(&row[..indexed]), ErrorKind::InvalidArgument);
+        let is_bool = table.schema().columns()[indexed].ty == ColumnType::Bool;
+        row[indexed] = if is_bool { DatumRef::Int8(0) } else { DatumRef::Bool(true) };
+        assert_eq!(refused(&row), ErrorKind::InvalidArgument);
     });
 }
 

@@ -10,7 +10,7 @@
 //! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
@@ -319,13 +319,8 @@ impl Inner {
 
     /// Counts the cached blocks of files that have left the table.
     fn count_invalidated_of(&self, before: &Tree, after: &Tree) {
-        let kept: HashSet<FileNumber> = after.all_files().map(|file| file.meta.number).collect();
-        let mut counted = HashSet::new();
-        for (level, file) in before.all_files_by_level() {
-            let number = file.meta.number;
-            if !kept.contains(&number) && counted.insert(number) {
-                self.counters.add_invalidated(level, file.sst.cached_block_count() as u64);
-            }
+        for (level, file) in before.files_that_left(after) {
+            self.counters.add_invalidated(level, file.sst.cached_block_count() as u64);
         }
     }
 
@@ -615,7 +610,6 @@ fn encoded_layout(taken: &Taken) -> Result<Option<Arc<PackedLayout>>> {
 
 /// One cursor per input run, which `over` makes of its files. They see all versions.
 fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Vec<C> {
-    let files: HashMap<FileNumber, _> = taken.tree.files().map(|(_, file)| (file.meta.number, file)).collect();
     let read_ahead = shared_read_ahead(READ_AHEAD, taken.plan.inputs.len());
     let options = CursorOptions { fill_cache: taken.admits_inputs, read_ahead, ..CursorOptions::default() };
     taken
@@ -623,8 +617,9 @@ fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions
         .inputs
         .iter()
         .map(|input| {
-            let run = input.files.iter().filter_map(|meta| files.get(&meta.number)).map(|file| file.sst.clone());
-            over(run.collect(), options)
+            let run = taken.tree.levels.get(input.level).and_then(|runs| runs.get(input.run));
+            let files = input.files.iter().filter_map(|meta| run?.file(meta)).map(|file| file.sst.clone());
+            over(files.collect(), options)
         })
         .collect()
 }

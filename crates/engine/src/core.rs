@@ -3,7 +3,7 @@
 //! Lock order: commit lock, then the manifest, then this; the counter of changes (background.rs) may be locked under
 //! it. No I/O happens under it.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use mycelium_base::{FileNumber, Result, SequenceNumber, TableId};
@@ -133,12 +133,7 @@ impl Core {
     pub(crate) fn install(&mut self, id: TableId, tree: Arc<Tree>, flushed: &[Arc<Memtable>]) {
         let Some(table) = self.tables.get(&id) else { return };
         let state = table.state.load_full();
-        let live: HashSet<FileNumber> = tree.all_files().map(|file| file.meta.number).collect();
-        for file in state.tree.all_files() {
-            if !live.contains(&file.meta.number) {
-                file.mark_obsolete();
-            }
-        }
+        state.tree.files_that_left(&tree).into_iter().for_each(|(_, file)| file.mark_obsolete());
         let sealed = state.sealed.iter().filter(|m| !flushed.iter().any(|f| Arc::ptr_eq(f, m))).cloned().collect();
         let indexes = indexes_after(&state.indexes);
         let (active, as_of) = (state.active.clone(), state.as_of);

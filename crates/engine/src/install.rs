@@ -7,13 +7,14 @@
 //! 3. Under the core's lock build the new tree of every table that the edit touches, from files that are open, and put
 //!    it into the table's state: inputs leave and outputs come in the same step (invariant "one install").
 //!
-//! It costs what the edit says, and the files of the tables that it is about, however many others there are.
+//! It costs what the edit says, the runs of the tables that it is about, and the files of those runs that it changes,
+//! however many others there are.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, FileNumber, Result, TableId};
-use mycelium_manifest::{Manifest, VersionEdit};
+use mycelium_manifest::{FileMeta, Manifest, ManifestState, Version, VersionEdit};
 use mycelium_memtable::Memtable;
 
 use crate::core::Core;
@@ -36,9 +37,9 @@ impl Inner {
         self.check_unlatched()?;
         let touched = touched_by(&edit, flushed);
         let concerned = concerned_by(&edit, &touched);
-        let known = self.open_files_of(&touched, opened);
+        let known = Known::new(self.trees_of(&touched), opened);
         for added in &edit.added_files {
-            find(&known, added.file.number)?;
+            known.check(added.file.number)?;
         }
         if let Err(error) = manifest.apply(&edit) {
             if !error.kind().is_shortage() || manifest.is_poisoned() {
@@ -48,6 +49,7 @@ impl Inner {
         }
         let mut memtables: HashMap<TableId, Vec<Arc<Memtable>>> = HashMap::new();
         flushed.iter().for_each(|(table, memtable)| memtables.entry(*table).or_default().push(memtable.clone()));
+        let known = known.for_tables(manifest.state());
         let mut core = self.core.lock();
         let mut bases = core.bases_of(&concerned);
         change(&mut core);
@@ -57,10 +59,11 @@ impl Inner {
             let Some(new) = manifest.state().tables.get(&id) else { continue };
             let table = core.tables.get(&id).cloned();
             let formats = table.as_ref().and_then(|table| table.formats.as_deref());
-            let mut tree = Tree::new(new.version.clone(), formats, |meta| find(&known, meta.number))?;
-            if let Some(table) = &table {
-                tree = tree.remembering(&table.state.load().tree);
-            }
+            let (version, open) = (new.version.clone(), |meta: &Arc<FileMeta>| find(&known, meta.number));
+            let tree = match &table {
+                Some(table) => table.state.load().tree.succeeded_by(version, formats, open)?,
+                None => Tree::new(version, formats, open)?,
+            };
             core.install(id, Arc::new(tree), memtables.get(&id).map(Vec::as_slice).unwrap_or_default());
         }
         bases.into_iter().for_each(|base| core.publish_indexes_of(base));
@@ -73,14 +76,40 @@ impl Inner {
         Ok(())
     }
 
-    /// The open files of some tables and `opened`. No other thread can change them: the manifest is locked.
-    fn open_files_of(&self, tables: &[TableId], opened: &[Arc<OpenFile>]) -> OpenFiles {
+    /// The trees of those tables of these that there are. No other thread can change them: the manifest is locked.
+    fn trees_of(&self, tables: &[TableId]) -> Vec<(TableId, Arc<Tree>)> {
         let core = self.core.lock();
-        let trees: Vec<Arc<Tree>> =
-            tables.iter().filter_map(|id| core.tables.get(id)).map(|table| table.state.load().tree.clone()).collect();
-        drop(core);
-        let held = trees.iter().flat_map(|tree| tree.all_files());
-        held.chain(opened).map(|file| (file.meta.number, file.clone())).collect()
+        let tree = |id: &TableId| Some((*id, core.tables.get(id)?.state.load().tree.clone()));
+        tables.iter().filter_map(tree).collect()
+    }
+}
+
+/// The files that an edit can be about: those of trees, and others that were opened for it.
+struct Known<'a> {
+    trees: Vec<(TableId, Arc<Tree>)>,
+    opened: &'a [Arc<OpenFile>],
+}
+
+impl<'a> Known<'a> {
+    fn new(trees: Vec<(TableId, Arc<Tree>)>, opened: &'a [Arc<OpenFile>]) -> Self {
+        Self { trees, opened }
+    }
+
+    /// Fails unless this file is among them.
+    fn check(&self, number: FileNumber) -> Result<()> {
+        let is_open = self.opened.iter().any(|file| file.meta.number == number)
+            || self.trees.iter().any(|(_, tree)| tree.all_files().any(|file| file.meta.number == number));
+        if is_open { Ok(()) } else { Err(not_open(number)) }
+    }
+
+    /// Those that the next trees of the tables may have beside whole runs of the last ones, once the edit is applied.
+    fn for_tables(&self, manifest: &ManifestState) -> OpenFiles {
+        let none = Version::new();
+        let held = self.trees.iter().flat_map(|(id, tree)| {
+            let version = manifest.tables.get(id).map_or(&none, |table| &*table.version);
+            tree.files_for(version)
+        });
+        held.chain(self.opened).map(|file| (file.meta.number, file.clone())).collect()
     }
 }
 
@@ -105,8 +134,10 @@ fn concerned_by(edit: &VersionEdit, touched: &[TableId]) -> Vec<TableId> {
 }
 
 fn find(known: &OpenFiles, number: FileNumber) -> Result<Arc<OpenFile>> {
-    known
-        .get(&number)
-        .cloned()
-        .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, format!("file {number} is to be installed but not open")))
+    known.get(&number).cloned().ok_or_else(|| not_open(number))
+}
+
+#[cold]
+fn not_open(number: FileNumber) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("file {number} is to be installed but not open"))
 }

@@ -1,7 +1,8 @@
-//! Patience: level 0 waits for more files while writers are busy.
+//! Patience: while writers are busy level 0 waits for more files, and the levels below it for more bytes.
 //!
 //! A merge of level 0 rewrites what it overlaps in the base level, so what it costs per byte is halved where twice as
-//! many files are merged at once. Readers pay: each file of level 0 is one more place to look in. So:
+//! many files are merged at once. Readers pay: each file of level 0 is one more place to look in. A file of a deeper
+//! level overlaps less of the last level the larger its own level is, and readers look in as many places as before. So:
 //!
 //! 1. Writers are *busy* while the next generation of memtables may be expected soon: until twice the time between the
 //!    last two seals has passed since the last one, and [`PAUSE`] at least: small generations follow each other
@@ -9,7 +10,11 @@
 //! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is
 //!    being written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are
 //!    slowed.
-//! 3. When they pause, or somebody waits for the background to come to rest, it is done at once. Then, too, what is
+//! 3. So does what a deeper level has beyond its target, until that is as much as the target. Not what the base level
+//!    has, which every merge of level 0 rewrites; nor what is reshaped on its way, which is what readers of a layout
+//!    wait for; nor what makes the rounds of a two-phase level; nor where the debt is halfway to where writers are
+//!    slowed.
+//! 4. When they pause, or somebody waits for the background to come to rest, it is done at once. Then, too, what is
 //!    left in level 0 is made one file for readers ([`mycelium_compaction::CompactionPolicy::pick_at_rest`]).
 //!
 //! In manual mode, which knows no time, nothing waits.
@@ -17,13 +22,14 @@
 use std::time::{Duration, Instant};
 
 use mycelium_compaction::{CompactionPlan, Reason};
+use mycelium_manifest::Version;
 
 use crate::database::Inner;
-use crate::options::Background;
+use crate::options::{Background, Policy};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::table::TableShared;
 
-/// The score from which level 0 is merged however busy writers are: twice its trigger.
+/// The score from which levels are merged however busy writers are: twice their trigger.
 const SCORE: f64 = 2.0;
 /// Longer than this between two generations is not busy.
 const SOON: Duration = Duration::from_secs(10);
@@ -71,9 +77,21 @@ impl Inner {
     /// Whether a plan can wait while writers are busy.
     pub(crate) fn can_wait(&self, plan: &CompactionPlan, table: &TableShared) -> bool {
         let state = table.state.load();
-        matches!(plan.reason, Reason::Level0Files | Reason::Level0Small)
-            && plan.score < SCORE
-            && state.tree.version.level(0).runs.len() < self.options.slowdown_level0_runs / 2
+        let version = &state.tree.version;
+        plan.score < SCORE
+            && match plan.reason {
+                Reason::Level0Files | Reason::Level0Small => {
+                    version.level(0).runs.len() < self.options.slowdown_level0_runs / 2
+                }
+                Reason::LevelSize => {
+                    let debt_bytes = || table.shape.load().policy(version).debt_bytes(version);
+                    is_below_base(plan, version)
+                        && plan.keeps_groups()
+                        && !matches!(table.definition.options.policy, Policy::TwoPhase(_))
+                        && debt_bytes() < self.options.slowdown_debt_bytes / 2
+                }
+                _ => false,
+            }
             && state.memtables().any(|memtable| !memtable.is_empty())
     }
 
@@ -84,6 +102,12 @@ impl Inner {
         }
         pace.busy_until().filter(|until| *until > Instant::now())
     }
+}
+
+/// Whether all inputs lie below the level that level 0 is merged into.
+fn is_below_base(plan: &CompactionPlan, version: &Version) -> bool {
+    let base = (1..version.levels.len()).find(|&level| !version.level(level).is_empty());
+    base.is_some_and(|base| plan.inputs.iter().all(|input| input.level > base))
 }
 
 #[cfg(test)]

@@ -289,9 +289,7 @@ impl Version {
         while next.levels.last().is_some_and(Level::is_empty) {
             next.levels.pop();
         }
-        if !added.is_empty() {
-            next.check_unique()?;
-        }
+        next.check_each_once(&added)?;
         Ok(next)
     }
 
@@ -353,6 +351,24 @@ impl Version {
             check_level(level, l)?;
         }
         self.check_unique()
+    }
+
+    /// Whether the files of an edit stand in one place each. O(files log added).
+    fn check_each_once(&self, added: &[&AddedFile]) -> std::result::Result<(), VersionError> {
+        if added.is_empty() {
+            return Ok(());
+        }
+        let mut numbers: Vec<FileNumber> = added.iter().map(|added| added.file.number).collect();
+        numbers.sort_unstable();
+        let mut seen = vec![false; numbers.len()];
+        for (level, _, file) in self.files() {
+            if let Ok(at) = numbers.binary_search(&file.number)
+                && std::mem::replace(&mut seen[at], true)
+            {
+                return Err(VersionError::DuplicateFile { level, file: file.number });
+            }
+        }
+        Ok(())
     }
 
     fn check_unique(&self) -> std::result::Result<(), VersionError> {

@@ -14,8 +14,9 @@
 //! Beside a file's heads lies what is looked at next of the file found: for lookups its [filters](crate::FileFilters),
 //! so that one which these end touches nothing else of the file. A search touches as many lines as it takes steps.
 //!
-//! A lookup asks many lists of files, most of which are short: the files of level 0 are one each. The fences of all of
-//! them lie one behind the other ([`FenceLists`]), so that the processor fetches the next while it looks at one.
+//! A lookup asks many lists of files, most of which are short: the files of level 0 are one each. The fences of these
+//! lie one behind the other ([`FenceLists`]), so that the processor fetches the next while it looks at one. A long list
+//! ([`FenceList`]) is made once, and shared by all who look for keys in its files, whatever other files there are.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -39,16 +40,34 @@ use crate::reader::SstFile;
 /// ```
 #[derive(Debug)]
 pub struct FenceLists<T> {
-    lists: Vec<List>,
-    /// Of all files.
+    lists: Vec<List<T>>,
+    /// Of the files of short lists.
     gates: Vec<Gate<T>>,
 }
 
 #[derive(Debug)]
-struct List {
+enum List<T> {
+    Short {
+        prefix: Prefix,
+        /// Where its files end among those of all short lists.
+        end: usize,
+    },
+    Long(Arc<FenceList<T>>),
+}
+
+/// The fences of a long list of files.
+#[derive(Debug)]
+pub struct FenceList<T> {
     prefix: Prefix,
-    /// Where its files end among those of all lists.
-    end: usize,
+    gates: Box<[Gate<T>]>,
+}
+
+impl<T> FenceList<T> {
+    /// Of the smallest and the largest key of each file, ascending, each with what is looked at next.
+    pub fn new<'k>(files: impl Iterator<Item = (&'k [u8], &'k [u8], T)> + Clone) -> Self {
+        let (prefix, gates) = gates(files);
+        Self { gates: gates.collect(), prefix }
+    }
 }
 
 impl<T> Default for FenceLists<T> {
@@ -73,16 +92,24 @@ impl<T> FenceLists<T> {
     pub fn push<'k>(&mut self, files: impl Iterator<Item = (&'k [u8], &'k [u8], T)> + Clone) {
         let (prefix, gates) = gates(files);
         self.gates.extend(gates);
-        self.lists.push(List { prefix, end: self.gates.len() });
+        self.lists.push(List::Short { prefix, end: self.gates.len() });
+    }
+
+    /// Adds a list that is shared with others.
+    pub fn push_long(&mut self, list: Arc<FenceList<T>>) {
+        self.lists.push(List::Long(list));
     }
 
     /// The lists, in the order in which they were added.
     #[inline]
     pub fn lists(&self) -> impl Iterator<Item = Fences<'_, T>> {
         let mut start = 0;
-        self.lists.iter().map(move |List { prefix, end }| {
-            let gates = &self.gates[std::mem::replace(&mut start, *end)..*end];
-            Fences { prefix, gates }
+        self.lists.iter().map(move |list| match list {
+            List::Short { prefix, end } => {
+                let gates = &self.gates[std::mem::replace(&mut start, *end)..*end];
+                Fences { prefix, gates }
+            }
+            List::Long(list) => Fences { prefix: &list.prefix, gates: &list.gates },
         })
     }
 }
@@ -134,6 +161,14 @@ enum Place {
     /// Behind all before the file with this number, and with this head.
     From(usize, u64),
 }
+
+impl<T> Clone for Fences<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Fences<'_, T> {}
 
 impl<'f, T> Fences<'f, T> {
     /// The number of the file that may hold `key`, and what is looked at next of it. Where heads do not tell,
@@ -269,12 +304,14 @@ mod tests {
             keys.sort();
             // A file may begin with the key that the one before it ends with.
             let files: Vec<(&[u8], &[u8])> = keys.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-            // Behind another list.
+            // Behind another list, and as one of its own.
+            let numbered = files.iter().enumerate().map(|(at, &(smallest, largest))| (smallest, largest, at));
             let mut lists = FenceLists::default();
             lists.push([(&b"a"[..], &b"b"[..], 0)].into_iter());
-            lists.push(files.iter().enumerate().map(|(at, &(smallest, largest))| (smallest, largest, at)));
-            let fences = lists.lists().nth(1).expect("the second list");
-            for key in asked.iter().chain(&keys) {
+            lists.push_long(Arc::new(FenceList::new(numbered.clone())));
+            lists.push(numbered);
+            let both = lists.lists().skip(1);
+            for (fences, key) in both.flat_map(|fences| asked.iter().chain(&keys).map(move |key| (fences, key))) {
                 let key = key.as_slice();
                 let first = files.iter().position(|(_, largest)| *largest >= key);
                 prop_assert_eq!(fences.first_not_before(key, |file| files[file].1 < key), first.unwrap_or(files.len()));

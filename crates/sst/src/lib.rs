@@ -90,7 +90,7 @@ pub use columnar::{
 };
 pub use compression::{Compression, Decompressor};
 pub use cursor::{CursorOptions, SstCursor};
-pub use fences::{FenceLists, Fences, SortedFiles};
+pub use fences::{FenceList, FenceLists, Fences, SortedFiles};
 pub use filter::{FileFilters, FilterBuilder, FilterShape, KeyBits};
 pub use footer::{BlockHandle, ColumnarFormat, FOOTER_LEN, FORMAT_VERSION, Footer};
 pub use get::GetScratch;

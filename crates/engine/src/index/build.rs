@@ -285,7 +285,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let holds = |format: usize| fed_by.is_empty() || self.state.tree.formats[format].columns().overlaps(&fed_by);
         let runs: Vec<_> = self.state.tree.runs().map(|(_, run)| run).filter(|run| holds(run.format)).collect();
         let formats: Vec<usize> = runs.iter().map(|run| run.format).collect();
-        let total: u64 = runs.iter().flat_map(|run| &run.files).map(|file| file.meta.entry_count).sum();
+        let total: u64 = runs.iter().flat_map(|run| run.files.iter()).map(|file| file.meta.entry_count).sum();
         let mut entries =
             MergingCursor::new(runs.iter().map(|run| RunCursor::over(run.ssts.clone(), options)).collect());
         entries.seek_to_first()?;

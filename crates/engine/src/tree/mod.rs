@@ -7,6 +7,7 @@ mod file;
 mod segments;
 mod verdicts;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,16 +16,18 @@ use mycelium_base::{ColumnSet, Error, FileNumber, Group, ReadCounters, Result};
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
-use mycelium_sst::{FenceLists, Fences, FileFilters, ScanPrefix, SortedFiles};
+use mycelium_sst::{FenceList, FenceLists, Fences, FileFilters, ScanPrefix, SortedFiles, SstFile};
 
 use crate::shape::TableFormats;
 pub(crate) use file::{Graveyard, OpenFile, PATIENCE, SegmentUse};
 pub(crate) use segments::{OpenSegment, OpenSegments};
 
-/// A sorted, non-overlapping list of open files.
-#[derive(Debug)]
+/// A sorted, non-overlapping list of open files. The next tree shares what it has of a run that is still there.
+#[derive(Clone, Debug)]
 pub(crate) struct OpenRun {
-    pub(crate) files: Vec<Arc<OpenFile>>,
+    /// As the manifest has it.
+    run: Arc<Run>,
+    pub(crate) files: Arc<[Arc<OpenFile>]>,
     /// The same files, in the form that cursors share.
     pub(crate) ssts: Arc<SortedFiles>,
     /// Which of the tree's formats the files have.
@@ -32,21 +35,39 @@ pub(crate) struct OpenRun {
     /// The segments of the compaction buffer that stand for it.
     pub(crate) buffer: Option<Arc<OpenSegments>>,
     /// Of its files, each with those before it.
-    bytes: Vec<u64>,
+    bytes: Arc<[u64]>,
     /// Of all its files.
     entries: u64,
+    /// Of many files.
+    fences: Option<Arc<FenceList<FileFilters>>>,
 }
 
+/// The fences of a run of so many files are made once for all trees that have it.
+const MANY_FILES: usize = 16;
+
 impl OpenRun {
-    fn new(files: Vec<Arc<OpenFile>>, format: usize) -> Self {
+    fn new(run: &Arc<Run>, format: usize, open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>) -> Result<Self> {
+        let files: Arc<[Arc<OpenFile>]> = run.files.iter().map(open).collect::<Result<_>>()?;
         let ssts: Vec<_> = files.iter().map(|file| file.sst.clone()).collect();
+        let fences = (files.len() >= MANY_FILES).then(|| Arc::new(FenceList::new(fenced(&ssts))));
         let ssts = Arc::new(SortedFiles::from(ssts));
         let sizes = files.iter().scan(0, |bytes, file| {
             *bytes += file.meta.size;
             Some(*bytes)
         });
         let (bytes, entries) = (sizes.collect(), files.iter().map(|file| file.meta.entry_count).sum());
-        Self { files, ssts, format, buffer: None, bytes, entries }
+        Ok(Self { run: run.clone(), files, ssts, format, buffer: None, bytes, entries, fences })
+    }
+
+    /// The same, whose place among the formats is another, and for which no segments stand.
+    fn alone(&self, format: usize) -> Self {
+        Self { format, buffer: None, ..self.clone() }
+    }
+
+    /// The open file of a meta, if the run has it. O(log files).
+    pub(crate) fn file(&self, meta: &FileMeta) -> Option<&Arc<OpenFile>> {
+        let from = self.files.partition_point(|file| file.meta.smallest < meta.smallest);
+        self.files[from..].iter().find(|file| file.meta.number == meta.number)
     }
 
     /// The bytes of these files. O(1).
@@ -117,6 +138,27 @@ impl Tree {
     pub(crate) fn new(
         version: Arc<Version>,
         table: Option<&TableFormats>,
+        open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
+    ) -> Result<Self> {
+        Self::made_of(version, table, None, open)
+    }
+
+    /// The tree that comes after this one, of the same table: `open` is asked for the files of runs that this one does
+    /// not have, and of segments. What lookups found out of those parts of the compaction buffer that stay as they were
+    /// is remembered.
+    pub(crate) fn succeeded_by(
+        &self,
+        version: Arc<Version>,
+        table: Option<&TableFormats>,
+        open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
+    ) -> Result<Self> {
+        Ok(Self::made_of(version, table, Some(self), open)?.remembering(self))
+    }
+
+    fn made_of(
+        version: Arc<Version>,
+        table: Option<&TableFormats>,
+        before: Option<&Self>,
         mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
     ) -> Result<Self> {
         let mut formats: Vec<FragmentFormat> = table.iter().map(|table| table.whole_at(0)).collect();
@@ -125,7 +167,10 @@ impl Tree {
             let mut runs = Vec::with_capacity(level.runs.len());
             for run in &level.runs {
                 let format = format_of((number, run), table, &mut formats)?;
-                let mut opened = OpenRun::new(run.files.iter().map(&mut open).collect::<Result<_>>()?, format);
+                let mut opened = match before.and_then(|before| before.open_run(number, run)) {
+                    Some(known) => known.alone(format),
+                    None => OpenRun::new(run, format, &mut open)?,
+                };
                 if let Some(segments) = segments_of(&version, number, run) {
                     let group = run.group().map(|group| &group.columns);
                     let format = |file: &FileMeta| segment_format((file, group), table, &mut formats);
@@ -156,9 +201,7 @@ impl Tree {
         }
     }
 
-    /// The same, with what lookups found out of those parts of the compaction buffer that are as they were in another
-    /// tree of the table.
-    pub(crate) fn remembering(mut self, before: &Tree) -> Self {
+    fn remembering(mut self, before: &Tree) -> Self {
         let known: Vec<&Arc<OpenSegments>> = before.runs().filter_map(|(_, run)| run.buffer.as_ref()).collect();
         for buffer in self.levels.iter_mut().flatten().filter_map(|run| run.buffer.as_mut()) {
             if let Some(same) = known.iter().find(|known| known.is_same(buffer)) {
@@ -220,8 +263,51 @@ impl Tree {
 
     /// The same with the level that they are in or stand for.
     pub(crate) fn all_files_by_level(&self) -> impl Iterator<Item = (usize, &Arc<OpenFile>)> {
+        self.files().chain(self.buffered_files())
+    }
+
+    /// The files of the compaction buffer, with the level that they stand for.
+    fn buffered_files(&self) -> impl Iterator<Item = (usize, &Arc<OpenFile>)> {
         let parts = self.runs().filter_map(|(level, run)| run.buffer.as_ref().map(|buffer| (level, buffer)));
-        self.files().chain(parts.flat_map(|(level, buffer)| buffer.files().map(move |file| (level, file))))
+        parts.flat_map(|(level, buffer)| buffer.files().map(move |file| (level, file)))
+    }
+
+    /// The run of a level that the manifest has as `run`.
+    fn open_run(&self, level: usize, run: &Arc<Run>) -> Option<&OpenRun> {
+        self.levels.get(level)?.iter().find(|known| Arc::ptr_eq(&known.run, run))
+    }
+
+    fn has_buffer(&self) -> bool {
+        self.runs().any(|(_, run)| run.buffer.is_some())
+    }
+
+    /// The files, with their level, that may not be in another tree of the table, `other`, at the same place: those of
+    /// runs that are not in it. All, if one of the trees has a compaction buffer.
+    fn files_unlike<'t>(
+        &'t self,
+        other: &Version,
+        has_buffer: bool,
+    ) -> impl Iterator<Item = (usize, &'t Arc<OpenFile>)> {
+        let is_in_other =
+            |level: usize, run: &OpenRun| other.level(level).runs.iter().any(|known| Arc::ptr_eq(known, &run.run));
+        let runs = self.runs().filter(move |(level, run)| has_buffer || !is_in_other(*level, run));
+        let files = runs.flat_map(|(level, run)| run.files.iter().map(move |file| (level, file)));
+        files.chain(self.buffered_files())
+    }
+
+    /// The files that a tree over `version` may take from this one, beside whole runs.
+    pub(crate) fn files_for<'t>(&'t self, version: &Version) -> impl Iterator<Item = &'t Arc<OpenFile>> {
+        self.files_unlike(version, self.has_buffer() || !version.rounds.is_empty()).map(|(_, file)| file)
+    }
+
+    /// The files that are not in `after`, which came after this one, each once, with the level that they were in or
+    /// stood for.
+    pub(crate) fn files_that_left<'t>(&'t self, after: &Tree) -> Vec<(usize, &'t Arc<OpenFile>)> {
+        let has_buffer = self.has_buffer() || after.has_buffer();
+        let kept = after.files_unlike(&self.version, has_buffer).map(|(_, file)| file.meta.number);
+        let mut seen: HashSet<FileNumber> = kept.collect();
+        let before = self.files_unlike(&after.version, has_buffer);
+        before.filter(|(_, file)| seen.insert(file.meta.number)).collect()
     }
 
     /// The open file with this number.
@@ -233,9 +319,17 @@ impl Tree {
 fn fences_of(levels: &[Vec<OpenRun>]) -> FenceLists<FileFilters> {
     let mut fences = FenceLists::default();
     for run in levels.iter().flatten() {
-        fences.push(run.ssts.iter().map(|sst| (sst.smallest(), sst.largest(), sst.filters())));
+        match &run.fences {
+            Some(long) => fences.push_long(long.clone()),
+            None => fences.push(fenced(&run.ssts)),
+        }
     }
     fences
+}
+
+/// The fences of files, with what a lookup asks next.
+fn fenced(ssts: &[Arc<SstFile>]) -> impl Iterator<Item = (&[u8], &[u8], FileFilters)> + Clone {
+    ssts.iter().map(|sst| (sst.smallest(), sst.largest(), sst.filters()))
 }
 
 /// What share of a row's columns a run has.

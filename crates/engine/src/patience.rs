@@ -12,8 +12,7 @@
 //!    slowed.
 //! 3. So does what a deeper level has beyond its target, until that is as much as the target. Not what the base level
 //!    has, which every merge of level 0 rewrites; nor what is reshaped on its way, which is what readers of a layout
-//!    wait for; nor what makes the rounds of a two-phase level; nor where the debt is halfway to where writers are
-//!    slowed.
+//!    wait for; nor what makes the rounds of a two-phase level; nor what would be half the debt at which writers are slowed.
 //! 4. When they pause, or somebody waits for the background to come to rest, it is done at once. Then, too, what is
 //!    left in level 0 is made one file for readers ([`mycelium_compaction::CompactionPolicy::pick_at_rest`]).
 //!
@@ -84,11 +83,10 @@ impl Inner {
                     version.level(0).runs.len() < self.options.slowdown_level0_runs / 2
                 }
                 Reason::LevelSize => {
-                    let debt_bytes = || table.shape.load().policy(version).debt_bytes(version);
                     is_below_base(plan, version)
                         && plan.keeps_groups()
                         && !matches!(table.definition.options.policy, Policy::TwoPhase(_))
-                        && debt_bytes() < self.options.slowdown_debt_bytes / 2
+                        && owed_bytes(plan, version) < self.options.slowdown_debt_bytes as f64 / 2.0
                 }
                 _ => false,
             }
@@ -110,12 +108,20 @@ fn is_below_base(plan: &CompactionPlan, version: &Version) -> bool {
     base.is_some_and(|base| plan.inputs.iter().all(|input| input.level > base))
 }
 
+/// The bytes that are to be rewritten so that the level that a plan is about is at its target.
+fn owed_bytes(plan: &CompactionPlan, version: &Version) -> f64 {
+    let Some(level) = plan.inputs.iter().map(|input| input.level).min() else { return 0.0 };
+    let (bytes, below) = (version.level_bytes(level) as f64, version.level_bytes(plan.output_level) as f64);
+    (1.0 - 1.0 / plan.score) * (bytes + below)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::{Database, Durability, Options, Table, TableOptions};
+    use crate::interruption::Interruption;
+    use crate::{Database, Durability, LeveledOptions, Options, Table, TableOptions};
 
     #[test]
     fn writers_are_busy_until_twice_the_last_interval_and_a_pause_have_passed() {
@@ -158,11 +164,7 @@ mod tests {
     }
 
     fn waits(database: &Database, table: &Table) -> bool {
-        let state = table.shared.state.load();
-        let shape = table.shared.shape.load();
-        let version = &state.tree.version;
-        let plan = shape.policy(version).pick(table.id(), version, &mycelium_compaction::BusyFiles::new()).unwrap();
-        database.inner.can_wait(&plan, &table.shared)
+        database.inner.can_wait(&next_plan(table).unwrap(), &table.shared)
     }
 
     #[test]
@@ -184,6 +186,81 @@ mod tests {
     fn twice_the_trigger_is_enough() {
         let (database, [table, _]) = level0(20, 8);
         table.put(b"more", b"value", Durability::Os).unwrap();
+        assert!(!waits(&database, &table));
+    }
+
+    /// The next plan of a table, as its policy makes it.
+    fn next_plan(table: &Table) -> Option<CompactionPlan> {
+        let state = table.shared.state.load();
+        let (shape, version) = (table.shared.shape.load(), &state.tree.version);
+        shape.policy(version).pick(table.id(), version, &mycelium_compaction::BusyFiles::new())
+    }
+
+    /// A table that is written to, with some half more in level 2 than that is to have; whether level 1, the base
+    /// level, waited for more on the way.
+    fn overfull(policy: impl Fn(LeveledOptions) -> Policy, slowdown_debt_bytes: u64) -> (Database, Table, bool) {
+        let options = Options {
+            disk: Arc::new(mycelium_vfs::MemoryDisk::new()),
+            background: Background::Manual,
+            slowdown_debt_bytes,
+            ..Options::default()
+        };
+        let levels = LeveledOptions {
+            level0_trigger: 1,
+            base_level_bytes: 5 << 10,
+            target_file_size: 1 << 10,
+            dynamic_levels: false,
+            ..LeveledOptions::default()
+        };
+        let database = Database::open("db", options).unwrap();
+        let options = TableOptions { policy: policy(levels), ..TableOptions::default() };
+        let table = database.create_table("table", options).unwrap();
+        let mut random = 1_u64;
+        let mut next_random = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 56) as u8
+        };
+        let mut base_waited = false;
+        for n in 0..100_u64 {
+            for row in 0..4 {
+                let value: Vec<u8> = std::iter::repeat_with(&mut next_random).take(900).collect();
+                table.put(&(row * 100 + n).to_be_bytes(), &value, Durability::Os).unwrap();
+            }
+            let mut writer = database.inner.commits.writer.lock();
+            database.inner.seal_generation(&mut writer).unwrap();
+            drop(writer);
+            assert!(database.inner.flush_oldest().unwrap());
+            table.put(b"more", b"value", Durability::Os).unwrap();
+            while let Some(plan) = next_plan(&table) {
+                let has_base = !table.shared.state.load().tree.version.level(1).is_empty();
+                if plan.inputs[0].level == 2 && has_base {
+                    assert!(plan.reason == Reason::LevelSize && plan.score < 1.9, "{plan:?}");
+                    return (database, table, base_waited);
+                }
+                base_waited |= plan.inputs[0].level == 1 && waits(&database, &table);
+                assert!(database.inner.compact_one(Interruption::Never).unwrap());
+            }
+        }
+        panic!("level 2 never had too much");
+    }
+
+    #[test]
+    fn a_level_below_the_base_level_waits_until_it_is_twice_too_large() {
+        let (database, table, base_waited) = overfull(Policy::Leveled, 1 << 30);
+        assert!(waits(&database, &table));
+        assert!(!base_waited);
+        let twice = CompactionPlan { score: 2.0, ..next_plan(&table).unwrap() };
+        assert!(!database.inner.can_wait(&twice, &table.shared));
+        let plan = next_plan(&table).unwrap();
+        database.inner.empty_memtables(&mut database.inner.commits.writer.lock()).unwrap();
+        assert!(!database.inner.can_wait(&plan, &table.shared), "nothing would come that it could wait for");
+    }
+
+    #[test]
+    fn a_level_does_not_wait_where_writers_are_soon_slowed_by_debt_nor_in_two_phases() {
+        let (database, table, _) = overfull(Policy::Leveled, 2);
+        assert!(!waits(&database, &table));
+        let (database, table, _) = overfull(Policy::TwoPhase, 1 << 30);
         assert!(!waits(&database, &table));
     }
 

@@ -394,3 +394,48 @@ pub(crate) fn segments_of<'a>(version: &'a Version, level: usize, run: &Arc<Run>
     }
     round.appending.as_ref().filter(|_| is(version.insertion_part(level, run.group())))
 }
+
+#[cfg(test)]
+mod tests {
+    use mycelium_vfs::MemoryDisk;
+
+    use crate::{Background, Database, Durability, Options, Table, TableOptions};
+
+    use super::*;
+
+    fn files(table: &Table) -> Vec<Arc<[Arc<OpenFile>]>> {
+        let state = table.shared.state.load();
+        state.tree.runs().map(|(_, run)| run.files.clone()).collect()
+    }
+
+    /// Every edit opened all runs of its tables anew, and compared all their files.
+    #[test]
+    fn a_run_that_an_edit_leaves_alone_is_the_same_in_the_next_tree() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let table = database.create_table("table", TableOptions::default()).unwrap();
+        let put = |key: &[u8]| {
+            table.put(key, b"value", Durability::Os).unwrap();
+            let mut writer = database.inner.commits.writer.lock();
+            database.inner.empty_memtables(&mut writer).unwrap();
+        };
+        put(b"a");
+        database.compact(&table).unwrap();
+        let below = files(&table);
+        put(b"b");
+        put(b"c");
+        let before = files(&table);
+        assert_eq!((below.len(), before.len()), (1, 3));
+        assert!(Arc::ptr_eq(&below[0], &before[2]));
+        put(b"d");
+        let after = files(&table);
+        assert!(after[1..].iter().zip(&before).all(|(after, before)| Arc::ptr_eq(after, before)));
+        let old = table.shared.state.load().tree.clone();
+        database.compact(&table).unwrap();
+        let new = table.shared.state.load().tree.clone();
+        assert_eq!(old.files_that_left(&new).len(), 4);
+        assert_eq!(old.files_that_left(&old).len(), 0);
+        assert_eq!(table.get(b"b").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+}

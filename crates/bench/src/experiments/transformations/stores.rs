@@ -26,7 +26,7 @@ use super::queries::Query;
 use super::records::{COLUMNS, QUERIED, Records};
 use super::variants::Variant;
 use crate::experiments::sst_bytes;
-use crate::keys::with_text_key;
+use crate::keys::{KEY_LEN, with_text_key};
 use crate::store::{KeyValueStore, Result};
 
 /// A store of records.
@@ -76,6 +76,18 @@ impl Transformed {
     }
 }
 
+/// Bytes that an entry takes in a memtable beside its key and value: its head, and 4/3 links on average.
+const NODE_BYTES: u64 = 12 + 16 * 4 / 3;
+
+/// See `mycelium_store`: the memtables of one generation hold a write buffer's worth of rows. In the paper's store a
+/// column family has write buffers of its own, and an index is one. Ours shares the budget with its table, which is
+/// larger by what the entries of the index take: a number that may be null, and the row's key with its end.
+fn memory_budget(records: &Records, has_index: bool, settings: &TransformationSettings) -> Result<u64> {
+    let rows = settings.buffer_bytes / 16 * 21;
+    let entry = if has_index { 1 + 8 + KEY_LEN as u64 + 2 + NODE_BYTES } else { 0 };
+    Ok(rows + rows * entry / (records.mean_bytes()? + NODE_BYTES))
+}
+
 /// A typed table of ours.
 pub(super) struct Ours {
     database: Database,
@@ -100,8 +112,7 @@ impl Ours {
             .map_or(1, |layout| layout.levels().iter().map(|level| level.groups.len()).max().unwrap_or(1));
         let has_index = variant == Variant::Augment;
         let options = Options {
-            // See `mycelium_store`: the memtables of one generation hold a write buffer's worth of rows.
-            memory_budget: usize::try_from(settings.buffer_bytes)? / 16 * 21,
+            memory_budget: usize::try_from(memory_budget(&records, has_index, settings)?)?,
             cache_bytes: settings.cache_bytes(),
             index_and_filter_bytes: Some(settings.outside_cache_bytes(&records, groups as u64 + u64::from(has_index))?),
             background: Background::Threads(2),

@@ -221,6 +221,7 @@ impl Family<'_> {
 /// Asks the file system to put the directories in this one far from each other, so that no run pays for the files that
 /// the runs before it removed: ext4 gives out no inode again for one to six minutes, and whoever makes a file in its
 /// neighbourhood steps over all of these, which was up to a twentieth of a run. Other file systems know no such wish.
+#[expect(clippy::disallowed_methods, reason = "a directory of the experiment, which the engine only makes files in")]
 fn keep_apart(directory: &Path) -> Result<()> {
     let directory = fs::File::open(directory)?;
     if let Ok(flags) = ioctl_getflags(&directory) {

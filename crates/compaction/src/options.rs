@@ -21,7 +21,8 @@ pub struct LeveledOptions {
     pub level0_pileup: usize,
     /// Target size of the base level. Default: 256 MiB.
     pub base_level_bytes: u64,
-    /// How many times larger each level is than the one above; above 1. Default: 10.
+    /// How many times larger each level is than the one above; above 1. While writers are busy a level below the base
+    /// level may have up to twice its size. Default: 10.
     pub fanout: f64,
     /// Levels, level 0 included; 2 to [`mycelium_base::limits::MAX_LEVELS`]. Default: 7.
     pub level_count: usize,

@@ -10,6 +10,8 @@
 //! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is
 //!    being written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are
 //!    slowed.
+//!    A tiered level 0 waits, up to that, while it has less than a generation of memtables: that of an index, whose
+//!    files are so small that each merge costs more than its entries.
 //! 3. So does what a deeper level has beyond its target, until that is as much as the target. Not what the base level
 //!    has, which every merge of level 0 rewrites; nor what is reshaped on its way, which is what readers of a layout
 //!    wait for; nor what makes the rounds of a two-phase level; nor what would be half the debt at which writers are slowed.
@@ -77,20 +79,23 @@ impl Inner {
     pub(crate) fn can_wait(&self, plan: &CompactionPlan, table: &TableShared) -> bool {
         let state = table.state.load();
         let version = &state.tree.version;
-        plan.score < SCORE
-            && match plan.reason {
-                Reason::Level0Files | Reason::Level0Small => {
-                    version.level(0).runs.len() < self.options.slowdown_level0_runs / 2
-                }
-                Reason::LevelSize => {
-                    is_below_base(plan, version)
-                        && plan.keeps_groups()
-                        && !matches!(table.definition.options.policy, Policy::TwoPhase(_))
-                        && owed_bytes(plan, version) < self.options.slowdown_debt_bytes as f64 / 2.0
-                }
-                _ => false,
+        let is_level0_short = version.level(0).runs.len() < self.options.slowdown_level0_runs / 2;
+        let waits = match plan.reason {
+            Reason::Level0Files | Reason::Level0Small => plan.score < SCORE && is_level0_short,
+            Reason::RunCount => {
+                let is_of_level0 = plan.inputs.iter().all(|input| input.level == 0);
+                is_of_level0 && is_level0_short && version.level(0).bytes() < self.options.memory_budget as u64
             }
-            && state.memtables().any(|memtable| !memtable.is_empty())
+            Reason::LevelSize => {
+                plan.score < SCORE
+                    && is_below_base(plan, version)
+                    && plan.keeps_groups()
+                    && !matches!(table.definition.options.policy, Policy::TwoPhase(_))
+                    && owed_bytes(plan, version) < self.options.slowdown_debt_bytes as f64 / 2.0
+            }
+            _ => false,
+        };
+        waits && state.memtables().any(|memtable| !memtable.is_empty())
     }
 
     /// Until when compactions that can wait do so.
@@ -120,8 +125,10 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    use mycelium_encoding::{DatumRef, Schema};
+
     use crate::interruption::Interruption;
-    use crate::{Database, Durability, LeveledOptions, Options, Table, TableOptions};
+    use crate::{Database, Durability, IndexOptions, LeveledOptions, Options, Table, TableOptions};
 
     #[test]
     fn writers_are_busy_until_twice_the_last_interval_and_a_pause_have_passed() {
@@ -262,6 +269,41 @@ mod tests {
         assert!(!waits(&database, &table));
         let (database, table, _) = overfull(Policy::TwoPhase, 1 << 30);
         assert!(!waits(&database, &table));
+    }
+
+    #[test]
+    fn the_small_files_of_an_index_wait_until_they_are_many() {
+        let waits_with = |slowdown_level0_runs: usize, memory_budget: usize| {
+            let options = Options {
+                disk: Arc::new(mycelium_vfs::MemoryDisk::new()),
+                background: Background::Manual,
+                slowdown_level0_runs,
+                memory_budget,
+                ..Options::default()
+            };
+            let database = Database::open("db", options).unwrap();
+            let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+            let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+            let by_city = IndexOptions { name: "by_city".into(), on: vec!["city".into()], ..IndexOptions::default() };
+            let index = database.create_index(&table, &by_city).unwrap();
+            let insert = |id: i64| table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8("Graz")], Durability::Os);
+            // So much that what comes does not take more space than it.
+            (100..10_000).for_each(|id| drop(insert(id).unwrap()));
+            database.compact(&table).unwrap();
+            for id in 0..12 {
+                insert(id).unwrap();
+                let mut writer = database.inner.commits.writer.lock();
+                database.inner.seal_generation(&mut writer).unwrap();
+                drop(writer);
+                assert!(database.inner.flush_oldest().unwrap());
+            }
+            insert(12).unwrap();
+            assert_eq!(next_plan(&index.derived_table()).unwrap().reason, Reason::RunCount);
+            waits(&database, &index.derived_table())
+        };
+        assert!(waits_with(30, 1 << 20));
+        assert!(!waits_with(24, 1 << 20), "twelve files are halfway to where writers are slowed");
+        assert!(!waits_with(30, 4 << 10), "they are as much as a generation");
     }
 
     #[test]

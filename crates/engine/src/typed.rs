@@ -580,7 +580,8 @@ impl Iterator for BatchScan {
 }
 
 impl WriteBatch {
-    /// Adds a whole row, one value per column in schema order.
+    /// Adds a whole row, one value per column in schema order. What it derives for the table's indexes is made at once
+    /// and kept with the batch, up to the first operation of another kind than rows and deletes.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if a value does not fit its column; the batch is as before.

@@ -431,7 +431,12 @@ impl<B: BlockPosition> SstCursor<B> {
         let window = &mut self.window;
         (window.offset, window.len) = (offset, 0);
         let reusable = window.bytes.take_if(|bytes| bytes.len() >= len && Arc::get_mut(bytes).is_some());
-        let least = len.max(wanted);
+        // No more than there is: a small file needs no large window.
+        let left = match direction {
+            Direction::Forward => index.offset(index.block_count()) - offset,
+            Direction::Backward => index.offset(last + 1),
+        };
+        let least = len.max(usize::try_from(left).map_or(wanted, |left| left.min(wanted)));
         let spares = self.file.cache.spare_windows();
         let buffer = window.bytes.insert(reusable.unwrap_or_else(|| spares.take(least, least + FIRST_WINDOW)));
         let target = exclusive(buffer).get_mut(..len).unwrap_or_default();

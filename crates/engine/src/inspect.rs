@@ -2,7 +2,7 @@
 
 use mycelium_base::{EntryRef, Result, SequenceNumber, TableId};
 
-use crate::batch::Operations;
+use crate::operations::Operations;
 use crate::origin::Origin;
 
 /// Calls `visit` with every operation of a log record's payload, in order; gives the record's first sequence number and

@@ -40,6 +40,7 @@ mod many_tables_tests;
 mod metrics;
 mod moment;
 mod note;
+mod operations;
 mod options;
 mod origin;
 mod output_files;

@@ -9,12 +9,12 @@
 //!    unevenly. A database whose generations take longer than [`SOON`] is never busy.
 //! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is
 //!    being written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are
-//!    slowed.
-//!    A tiered level 0 waits, up to that, while it has less than a generation of memtables: that of an index, whose
-//!    files are so small that each merge costs more than its entries.
+//!    slowed. A tiered level 0 waits, up to that, while it has less than a generation of memtables: that of an index,
+//!    whose files are so small that each merge costs more than its entries.
 //! 3. So does what a deeper level has beyond its target, until that is as much as the target. Not what the base level
 //!    has, which every merge of level 0 rewrites; nor what is reshaped on its way, which is what readers of a layout
-//!    wait for; nor what makes the rounds of a two-phase level; nor what would be half the debt at which writers are slowed.
+//!    wait for; nor what makes the rounds of a two-phase level; nor what would be half the debt at which writers are
+//!    slowed.
 //! 4. When they pause, or somebody waits for the background to come to rest, it is done at once. Then, too, what is
 //!    left in level 0 is made one file for readers ([`mycelium_compaction::CompactionPolicy::pick_at_rest`]).
 //!
@@ -288,7 +288,9 @@ mod tests {
             let index = database.create_index(&table, &by_city).unwrap();
             let insert = |id: i64| table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8("Graz")], Durability::Os);
             // So much that what comes does not take more space than it.
-            (100..10_000).for_each(|id| drop(insert(id).unwrap()));
+            for id in 100..10_000 {
+                insert(id).unwrap();
+            }
             database.compact(&table).unwrap();
             for id in 0..12 {
                 insert(id).unwrap();

@@ -27,11 +27,11 @@ use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, ReplayReport, SegmentHeader, SegmentWriter, replay};
 
 use crate::archive::{Archiver, Origin, begin_segment};
-use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
 use crate::directory_syncs::DirectorySyncs;
 use crate::index::WriteDerivers;
+use crate::operations::Operations;
 use crate::options::Options;
 use crate::shape::TableFormats;
 use crate::sync::atomic::Ordering;

@@ -28,8 +28,8 @@ use mycelium_sst::{CursorOptions, RunCursor, SortedFiles, SstFile};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentReader, replay};
 
-use crate::batch::Operations;
 use crate::database::{Database, Inner, open_sst};
+use crate::operations::Operations;
 use crate::recover::{again_while_it_changes, check_tables_of, needed_segments};
 use crate::table::TableDefinition;
 use crate::tree::Tree;

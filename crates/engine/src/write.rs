@@ -38,13 +38,14 @@ use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
 use mycelium_wal::{SegmentHeader, SegmentWriter};
 
 use crate::archive::{Archiver, begin_segment};
-use crate::batch::{Operations, WriteBatch};
+use crate::batch::WriteBatch;
 use crate::core::{Core, Generation, SealedLog, indexes_after};
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
 use crate::index::{DerivedAhead, DerivedBatch, IndexGeneration, WriteDerivers};
 use crate::log_record::encode_head;
 use crate::note::{self, Note};
+use crate::operations::Operations;
 use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};

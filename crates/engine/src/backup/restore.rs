@@ -27,11 +27,11 @@ use mycelium_wal::SegmentReader;
 use super::Backups;
 use super::description::Description;
 use crate::archive::{Chain, Log, LogSegment, Origin};
-use crate::batch::Operations;
 use crate::copy::{check_vacant, remove_copy};
 use crate::database::Database;
 use crate::log_record::split_record;
 use crate::note::{Note, milliseconds_of, time_of};
+use crate::operations::Operations;
 use crate::options::{Durability, Options};
 use crate::recover::RESTORING;
 

@@ -17,9 +17,9 @@ use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentPosition, replay_from};
 
-use crate::batch::Operations;
 use crate::catalog::Catalog;
 use crate::index::WriteDerivers;
+use crate::operations::Operations;
 use crate::recover::unknown_table;
 use crate::table::TableShared;
 use crate::write::TableWriter;

@@ -1,8 +1,9 @@
 //! Deriving at the moment of the write.
 //!
 //! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`],
-//!    unless all of them did when they were added to the batch (ahead.rs): what cannot be derived is refused while nothing has happened yet, and so is a batch that derives more than is
-//!    held beside it. It takes effect as one, so that it cannot be cut here; whoever wrote it can.
+//!    unless all of them did when they were added to the batch (ahead.rs): what cannot be derived is refused while
+//!    nothing has happened yet, and so is a batch that derives more than is held beside it. It takes effect as one, so
+//!    that it cannot be cut here; whoever wrote it can.
 //! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the
 //!    sequence number of its operation. They are not logged: replaying the log derives them again.
 //! 3. When the indexes of a table change, other derivers take the place of its own, with the commit lock held
@@ -23,8 +24,8 @@ use mycelium_transform::{Derived, Deriver};
 use super::definition::IndexShared;
 use super::indexed::{IndexGeneration, IndexedTables};
 use super::unfit::{check_key, failed_on};
-use crate::batch::Operations;
 use crate::catalog::Catalog;
+use crate::operations::Operations;
 use crate::table::TableShared;
 
 /// What derives the entries of all indexes, for the holder of the commit lock.

@@ -17,8 +17,8 @@ use mycelium_base::{Error, ErrorKind, Operation, Result, TableId};
 use mycelium_transform::RowIndexer;
 
 use super::definition::IndexShared;
-use crate::batch::Operations;
 use crate::catalog::Catalog;
+use crate::operations::Operations;
 use crate::table::TableShared;
 
 /// The tables with indexes, between one change of the indexes and the next.
@@ -33,7 +33,7 @@ pub(crate) struct IndexedTables {
 struct IndexedTable {
     id: TableId,
     has_unique: bool,
-    /// Make the entries of its indexes; `None` if a flat-map is among them, which is only shown rows as they are stored.
+    /// Make the entries of its indexes; `None` if a flat-map is among them, which is shown rows as they are stored.
     indexers: Option<Arc<[TableIndexer]>>,
 }
 

@@ -104,7 +104,7 @@ impl IndexSource {
         }
     }
 
-    /// Makes the entries of rows whose values are at hand; `None` of a flat-map, which is shown rows as they are stored.
+    /// Makes the entries of rows whose values are at hand; `None` of a flat-map, which is shown rows as stored.
     pub(super) fn row_indexer(&self, schema: &Arc<Schema>) -> Option<RowIndexer> {
         match self {
             Self::Columns(augment) => Some(augment.row_indexer(schema)),

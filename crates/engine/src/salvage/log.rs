@@ -17,8 +17,8 @@ use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentWriter, replay};
 
 use super::{LeftOut, Salvage};
-use crate::batch::{Operations, encode_operation};
 use crate::log_record::{HEAD_LEN, encode_head};
+use crate::operations::{Operations, encode_operation};
 use crate::recover::{check_tables_of, missing_segment, numbered};
 use crate::verify::verify_record;
 

@@ -65,10 +65,11 @@ use mycelium_base::{EntryRef, Error, Operation, ReadCounters, Result, SequenceNu
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_merge::Lookup;
 
-use crate::batch::{Operations, RowBuffers, WriteBatch, check_form, none_of_its_table};
+use crate::batch::{RowBuffers, WriteBatch, check_form, none_of_its_table};
 use crate::database::{Database, Inner};
 use crate::index::Guard;
 use crate::locks::{HeldLocks, LockLimits};
+use crate::operations::Operations;
 use crate::options::Durability;
 use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;

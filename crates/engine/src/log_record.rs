@@ -4,7 +4,7 @@
 //! record   first sequence number varint | operations varint | what the record holds
 //! ```
 //!
-//! A record of operations holds these (batch.rs), one of none may hold a note (note.rs).
+//! A record of operations holds these (operations.rs), one of none may hold a note (note.rs).
 
 use mycelium_base::coding::{MAX_VARINT_LEN, Reader, put_varint};
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};

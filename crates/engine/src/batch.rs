@@ -88,8 +88,8 @@ impl WriteBatch {
     ) -> Result<&mut Self> {
         let operation = self.count;
         self.add_with(table, Operation::Put, encode)?;
-        let Self { derived, buffers, .. } = self;
-        derived.add_row((operation, table.id()), &buffers.key, row, &table.database.indexed.load());
+        let Self { derived, buffers: RowBuffers { key, scratch, .. }, .. } = self;
+        derived.add_row((operation, table.id()), (key, row), scratch, &table.database.indexed.load());
         Ok(self)
     }
 

@@ -33,6 +33,7 @@ use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
+use crate::install::not_open;
 use crate::interruption::Interruption;
 use crate::options::{Background, TableOptions, for_level, sizes};
 use crate::origin::Birth;
@@ -394,7 +395,7 @@ impl Inner {
         let map = map_of(&taken.table, plan);
         let output = if let Some(layout) = encoded_layout(taken)? {
             let rules = Rules::Rows(watches.first_mut().and_then(asked));
-            let entries = MergingCursor::new(encoded_cursors(taken, &layout));
+            let entries = MergingCursor::new(encoded_cursors(taken, &layout)?);
             let input = plain_input(taken, entries, snapshots, (lower, upper), rules);
             encoded_job::run(input, &mut *partitioner, &mut context)?
         } else if plan.keeps_groups() {
@@ -403,7 +404,7 @@ impl Inner {
                 Some(_) => Rules::Derived(stale.as_mut().map(|stale| stale as &mut dyn Purge)),
                 None => Rules::Rows(watches.first_mut().and_then(asked)),
             };
-            let entries = MergingCursor::new(input_cursors(taken));
+            let entries = MergingCursor::new(input_cursors(taken)?);
             let input = JobInput { map, ..plain_input(taken, entries, snapshots, (lower, upper), rules) };
             job::run(input, &mut *partitioner, &mut context)?
         } else if map.is_some() {
@@ -609,7 +610,7 @@ fn encoded_layout(taken: &Taken) -> Result<Option<Arc<PackedLayout>>> {
 }
 
 /// One cursor per input run, which `over` makes of its files. They see all versions.
-fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Vec<C> {
+fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Result<Vec<C>> {
     let read_ahead = shared_read_ahead(READ_AHEAD, taken.plan.inputs.len());
     let options = CursorOptions { fill_cache: taken.admits_inputs, read_ahead, ..CursorOptions::default() };
     taken
@@ -618,18 +619,22 @@ fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions
         .iter()
         .map(|input| {
             let run = taken.tree.levels.get(input.level).and_then(|runs| runs.get(input.run));
-            let files = input.files.iter().filter_map(|meta| run?.file(meta)).map(|file| file.sst.clone());
-            over(files.collect(), options)
+            // A file left out would be one whose entries are lost.
+            let open = |meta: &Arc<FileMeta>| {
+                let file = run.and_then(|run| run.file(meta));
+                file.map(|file| file.sst.clone()).ok_or_else(|| not_open(meta.number))
+            };
+            Ok(over(input.files.iter().map(open).collect::<Result<_>>()?, options))
         })
         .collect()
 }
 
-fn input_cursors(taken: &Taken) -> Vec<RunCursor> {
+fn input_cursors(taken: &Taken) -> Result<Vec<RunCursor>> {
     cursors_over(taken, RunCursor::new)
 }
 
 /// As [`input_cursors`], of inputs with these columns, whose values stay encoded.
-fn encoded_cursors(taken: &Taken, layout: &Arc<PackedLayout>) -> Vec<EncodedCursor> {
+fn encoded_cursors(taken: &Taken, layout: &Arc<PackedLayout>) -> Result<Vec<EncodedCursor>> {
     cursors_over(taken, |files, options| EncodedCursor::new(files, options, layout.clone()))
 }
 
@@ -696,7 +701,7 @@ fn shaped_input<'w>(
     let parts: Vec<_> =
         outputs.iter().zip(&made).map(|(output, format)| is_reshaped(output).then_some(format)).collect();
     let splitters = sources.iter().map(|source| source.splitter(&parts)).collect();
-    Ok(ShapedInput { sources: input_cursors(taken), splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
+    Ok(ShapedInput { sources: input_cursors(taken)?, splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
 }
 
 /// How the rows of an output group come from the inputs: reshaped where each holds all of its columns or none, else

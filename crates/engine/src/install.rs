@@ -138,6 +138,6 @@ fn find(known: &OpenFiles, number: FileNumber) -> Result<Arc<OpenFile>> {
 }
 
 #[cold]
-fn not_open(number: FileNumber) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("file {number} is to be installed but not open"))
+pub(crate) fn not_open(number: FileNumber) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("file {number} is not open"))
 }

@@ -162,14 +162,6 @@ enum Place {
     From(usize, u64),
 }
 
-impl<T> Clone for Fences<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Fences<'_, T> {}
-
 impl<'f, T> Fences<'f, T> {
     /// The number of the file that may hold `key`, and what is looked at next of it. Where heads do not tell,
     /// `ends_before` says whether all that a file holds lies before the key, and `starts_after` whether all of it lies
@@ -310,8 +302,9 @@ mod tests {
             lists.push([(&b"a"[..], &b"b"[..], 0)].into_iter());
             lists.push_long(Arc::new(FenceList::new(numbered.clone())));
             lists.push(numbered);
-            let both = lists.lists().skip(1);
-            for (fences, key) in both.flat_map(|fences| asked.iter().chain(&keys).map(move |key| (fences, key))) {
+            let both: Vec<_> = lists.lists().skip(1).collect();
+            let pairs = both.iter().flat_map(|fences| asked.iter().chain(&keys).map(move |key| (fences, key)));
+            for (fences, key) in pairs {
                 let key = key.as_slice();
                 let first = files.iter().position(|(_, largest)| *largest >= key);
                 prop_assert_eq!(fences.first_not_before(key, |file| files[file].1 < key), first.unwrap_or(files.len()));

@@ -26,7 +26,6 @@ pub(crate) struct DerivedAhead {
     /// The indexes that it is for, if there is a row among them.
     generation: Option<IndexGeneration>,
     batch: DerivedBatch,
-    scratch: RowScratch,
 }
 
 impl DerivedAhead {
@@ -42,8 +41,8 @@ impl DerivedAhead {
     pub(crate) fn add_row(
         &mut self,
         (operation, table): (u32, TableId),
-        key: &[u8],
-        row: &[DatumRef<'_>],
+        (key, row): (&[u8], &[DatumRef<'_>]),
+        scratch: &mut RowScratch,
         indexed: &IndexedTables,
     ) {
         let generation = *self.generation.get_or_insert(indexed.generation());
@@ -52,7 +51,6 @@ impl DerivedAhead {
         }
         let Some(indexers) = indexed.indexers(table) else { return };
         for indexer in indexers {
-            let scratch = &mut self.scratch;
             let added = self.batch.add_with(
                 (indexer.table, u64::from(operation)),
                 |out| indexer.rows.encode_key(row, key, out),

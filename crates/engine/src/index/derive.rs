@@ -107,7 +107,7 @@ impl DerivedBatch {
         self.bytes.extend_from_slice(key);
         let middle = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.entries.push(DerivedEntry { table, operation, key: start..middle, value: middle..self.bytes.len() });
+        self.push((table, operation), start, middle);
     }
 
     /// Adds an entry of a derived table and an operation, whose key and value are appended; the length of the key.
@@ -122,8 +122,13 @@ impl DerivedBatch {
         key(&mut self.bytes)?;
         let middle = self.bytes.len();
         value(&mut self.bytes)?;
-        self.entries.push(DerivedEntry { table, operation, key: start..middle, value: middle..self.bytes.len() });
+        self.push((table, operation), start, middle);
         Ok(middle - start)
+    }
+
+    /// An entry whose key begins at `start`, and whose value at `middle`.
+    fn push(&mut self, (table, operation): (TableId, u64), start: usize, middle: usize) {
+        self.entries.push(DerivedEntry { table, operation, key: start..middle, value: middle..self.bytes.len() });
     }
 
     /// Forgets everything, and keeps the memory.
@@ -307,21 +312,31 @@ mod tests {
             database.create_index(&table, &options).unwrap();
         }
         let city = "x".repeat(1000);
-        let batch = |rows: i64| {
+        // Of values, which derive ahead, and of encoded rows, which do not.
+        let batch = |rows: i64, is_encoded: bool| {
             let mut batch = WriteBatch::new();
             for id in 0..rows {
-                batch.insert_row(&table, &[DatumRef::Int64(id), DatumRef::Utf8(&city)]).unwrap();
+                let row = [DatumRef::Int64(id), DatumRef::Utf8(&city)];
+                if is_encoded {
+                    let (key, mut value) = (table.row_key(&row[..1]).unwrap(), Vec::new());
+                    table.packed_layout().unwrap().encode_row(&row, &mut value).unwrap();
+                    batch.put(&table, &key, &value);
+                } else {
+                    batch.insert_row(&table, &row).unwrap();
+                }
             }
             batch
         };
         // Two entries a row, of some more than 1,000 bytes each.
         database.inner.commits.writer.lock().derivers.most_bytes = 22_000;
-        let refused = database.write(&batch(11), Durability::Os).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
-        assert!(refused.to_string().contains("at most 22000"), "{refused}");
-        let before = database.last_sequence();
-        database.write(&batch(10), Durability::Os).unwrap();
-        database.write(&batch(10), Durability::Os).unwrap();
-        assert_eq!(database.last_sequence() - before, 20);
+        for is_encoded in [false, true] {
+            let refused = database.write(&batch(11, is_encoded), Durability::Os).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+            assert!(refused.to_string().contains("at most 22000"), "{refused}");
+            let before = database.last_sequence();
+            database.write(&batch(10, is_encoded), Durability::Os).unwrap();
+            database.write(&batch(10, is_encoded), Durability::Os).unwrap();
+            assert_eq!(database.last_sequence() - before, 20);
+        }
     }
 }

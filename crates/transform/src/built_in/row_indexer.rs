@@ -49,12 +49,12 @@ impl RowIndexer {
     /// Appends the key of the entry of a row, which has one value per column in schema order, and the key `row_key`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for a row of fewer values, or with one that its column
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for a row of fewer or more values, or with one that its column
     /// cannot hold. Whether the key is one that a table can hold is the caller's to check.
     pub fn encode_key(&self, row: &[DatumRef<'_>], row_key: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        self.check(row)?;
         for &column in &self.on {
-            let value = row.get(column).ok_or_else(|| Error::invalid(format!("the row has no column {column}")))?;
-            encode_column(&self.schema, column, *value, out)?;
+            encode_column(&self.schema, column, row[column], out)?;
         }
         out.extend_from_slice(row_key);
         Ok(())
@@ -63,7 +63,17 @@ impl RowIndexer {
     /// Appends the value of the entry: nothing if the index covers no columns. Errors as [`RowIndexer::encode_key`].
     pub fn encode_value(&self, row: &[DatumRef<'_>], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<()> {
         let Some(covered) = &self.covered else { return Ok(()) };
-        let state = |column: usize| row.get(column).map_or(ColumnState::Absent, |value| ColumnState::from(*value));
-        covered.encode_with(state, scratch, out)
+        self.check(row)?;
+        covered.encode_with(|column| ColumnState::from(row[column]), scratch, out)
     }
+
+    fn check(&self, row: &[DatumRef<'_>]) -> Result<()> {
+        let columns = self.schema.columns().len();
+        if row.len() == columns { Ok(()) } else { Err(wrong_len(row.len(), columns)) }
+    }
+}
+
+#[cold]
+fn wrong_len(values: usize, columns: usize) -> Error {
+    Error::invalid("a row of another table").expected(format_args!("{columns} values"), values)
 }

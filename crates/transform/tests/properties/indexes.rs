@@ -114,6 +114,10 @@ fn values_at_hand_give_the_entry_of_the_encoded_row() {
         let refused = |row: &[DatumRef<'_>]| indexer.encode_key(row, &key, &mut Vec::new()).unwrap_err().kind();
         let indexed = index.on()[0];
         assert_eq!(refused(&row[..indexed]), ErrorKind::InvalidArgument);
+        if !index.cover().is_empty() {
+            let short = indexer.encode_value(&row[..1], &mut RowScratch::default(), &mut Vec::new());
+            assert_eq!(short.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
         let is_bool = table.schema().columns()[indexed].ty == ColumnType::Bool;
         row[indexed] = if is_bool { DatumRef::Int8(0) } else { DatumRef::Bool(true) };
         assert_eq!(refused(&row), ErrorKind::InvalidArgument);

@@ -49,8 +49,8 @@ impl RowIndexer {
     /// Appends the key of the entry of a row, which has one value per column in schema order, and the key `row_key`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for a row of fewer or more values, or with one that its column
-    /// cannot hold. Whether the key is one that a table can hold is the caller's to check.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for a row of fewer or more values, or with one that its
+    /// column cannot hold. Whether the key is one that a table can hold is the caller's to check.
     pub fn encode_key(&self, row: &[DatumRef<'_>], row_key: &[u8], out: &mut Vec<u8>) -> Result<()> {
         self.check(row)?;
         for &column in &self.on {

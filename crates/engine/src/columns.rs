@@ -13,7 +13,7 @@ use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, ErrorKind, Group, ReadCounters, Result, Trailer};
 use mycelium_encoding::FragmentFormat;
 use mycelium_merge::{ColumnMerge, MergePlan};
-use mycelium_sst::{CellLookup, GetScratch, KeyBits};
+use mycelium_sst::{CellLookup, GetScratch, KeyBits, RowCells};
 
 use crate::read::{PointRead, Probe};
 use crate::table::{TableShared, TableState};
@@ -145,7 +145,7 @@ const TOGETHER: usize = 4;
 /// The lookups of one key in neighbouring files of column groups that have no column in common: each step is taken in
 /// all of them before the next, so that their cache misses overlap ([`CellLookup`]). They end in the order in which
 /// they began, and before any other file is looked at: entries are visited in the same order as one file after the
-/// other.
+/// other. Where they have found a whole row between them it is packed once, from where its cells lie.
 struct GroupLookups<'a, 'r> {
     read: &'a PointRead<'r>,
     key: &'a [u8],
@@ -203,6 +203,11 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
                 lookup.advance(&mut self.scratch, counters)?;
             }
         }
+        if count > 0 && self.packs(count, merge)? {
+            let served = self.started[..count].iter_mut().filter_map(Option::take);
+            served.for_each(|(probe, _)| self.read.note_served(probe.level));
+            return Ok(());
+        }
         for at in 0..count {
             let Some((probe, lookup)) = self.started[at].take() else { continue };
             if merge.needs(probe.format()) {
@@ -210,6 +215,19 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
             }
         }
         Ok(())
+    }
+
+    /// Packs the row from where its cells lie, if the lookups have found all of it, each its columns of a whole row.
+    fn packs(&self, count: usize, merge: &mut ColumnMerge) -> Result<bool> {
+        let mut groups: [Option<RowCells<'_>>; TOGETHER] = [None; TOGETHER];
+        for (cells, (_, lookup)) in groups.iter_mut().zip(self.started[..count].iter().flatten()) {
+            *cells = lookup.whole_row()?;
+            if cells.is_none() {
+                return Ok(false);
+            }
+        }
+        let slot = |column| groups.iter().flatten().find_map(|cells| cells.slot(column));
+        Ok(merge.take_packed(|layout, row| layout.encode_slots(slot, row)))
     }
 
     /// Lets `read` give the row's versions in a file to the merge.

@@ -210,6 +210,8 @@ pub struct ColumnMerge {
     bytes: Vec<u8>,
     /// Whether whole fragments are kept as they lie.
     keeps: bool,
+    /// Whether `bytes` are the row, packed, and not fragments.
+    is_packed: bool,
     scratch: RowScratch,
 }
 
@@ -224,6 +226,7 @@ impl ColumnMerge {
             fragments: Vec::new(),
             bytes: Vec::new(),
             keeps: false,
+            is_packed: false,
             scratch: RowScratch::default(),
         }
     }
@@ -243,7 +246,7 @@ impl ColumnMerge {
 
     /// Forgets the row, for the next key.
     pub fn reset(&mut self) {
-        self.keeps = false;
+        (self.keeps, self.is_packed) = (false, false);
         self.missing.clone_from(&self.plan.columns);
         self.exists = None;
         self.covers.clear();
@@ -322,6 +325,26 @@ impl ColumnMerge {
         }
     }
 
+    /// Takes the whole row from who has it in several places and can `pack` it from there, which is what visiting a
+    /// `Put` in each of them comes to. `false`, and nothing taken, if something was visited that may say otherwise, or
+    /// `pack` gives `None`; it then has appended nothing.
+    #[inline]
+    pub fn take_packed(&mut self, pack: impl FnOnce(&PackedLayout, &mut Vec<u8>) -> Option<()>) -> bool {
+        debug_assert!(!self.keeps, "no parts of a packed row");
+        if self.exists.is_some() || !self.covers.is_empty() || !self.fragments.is_empty() {
+            return false;
+        }
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(FIRST_BYTES);
+        }
+        self.is_packed = pack(&self.plan.wanted, &mut self.bytes).is_some();
+        if self.is_packed {
+            self.exists = Some(true);
+            self.missing.remove_all(&self.plan.columns);
+        }
+        self.is_packed
+    }
+
     /// Appends the row that a `Put` from a kind of source that [has all](MergePlan::has_all) columns is, packed, to
     /// `out`.
     ///
@@ -397,6 +420,10 @@ impl ColumnMerge {
         if !self.has_row()? {
             return Ok(false);
         }
+        if self.is_packed {
+            out.extend_from_slice(&self.bytes);
+            return Ok(true);
+        }
         if let [Fragment { source, place, .. }] = self.fragments.as_slice()
             && self.plan.readings[*source].layout.is_same(&self.plan.wanted)
         {
@@ -449,6 +476,33 @@ mod tests {
         let mut row = Vec::new();
         assert!(merge.is_settled() && merge.finish(&mut row).unwrap());
         assert_eq!(row, fragment(&formats[0], 7, 8));
+    }
+
+    #[test]
+    fn a_row_is_taken_at_once_only_where_nothing_says_otherwise() {
+        let (mut merge, formats) = merge();
+        let whole = fragment(&formats[0], 7, 8);
+        let pack = |_: &PackedLayout, out: &mut Vec<u8>| {
+            out.extend_from_slice(&whole);
+            Some(())
+        };
+        let mut row = Vec::new();
+        assert!(merge.take_packed(pack) && merge.is_settled() && merge.finish(&mut row).unwrap());
+        assert_eq!(row, whole);
+        let mut patch = Vec::new();
+        let states = [ColumnState::Absent, ColumnState::Absent, ColumnState::Value(DatumRef::Int32(9))];
+        formats[2].packed_layout().unwrap().encode_patch(&states, &mut patch).unwrap();
+        merge.reset();
+        assert!(merge.visit(2, Trailer::new(90, Operation::Patch), &patch).unwrap().is_continue());
+        assert!(!merge.take_packed(pack), "a patch is newer");
+        merge.reset();
+        merge.cover(1, 50);
+        assert!(!merge.take_packed(pack), "a range delete may cover it");
+        merge.reset();
+        assert!(merge.visit(1, Trailer::new(90, Operation::Delete), &[]).unwrap().is_break());
+        assert!(!merge.take_packed(pack), "a delete is newer");
+        merge.reset();
+        assert!(!merge.take_packed(|_, _| None) && !merge.is_settled() && merge.needs(1));
     }
 
     /// Rows of the second source were written before the table had column 2.

@@ -12,11 +12,12 @@
 //!    about the row where the key would be if they were spread evenly.
 //! 5. Again, it finds the row in the keys and asks for its cells.
 //! 6. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in
-//!    the next blocks where the key is also the separator behind the block.
+//!    the next blocks where the key is also the separator behind the block. Or [`CellLookup::whole_row`] gives the cells
+//!    of the newest version, so that who has looked in all groups packs the row once, from where its cells lie.
 
 use std::ops::ControlFlow;
 
-use mycelium_base::{Error, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{Error, Operation, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::{ColumnState, PackedLayout};
 
 use super::file::FileColumns;
@@ -49,6 +50,24 @@ struct HeldBlock {
     number: usize,
     offset: u64,
     block: HeadedBlock,
+}
+
+/// The cells of one version of a row in a columnar file.
+#[derive(Clone, Copy, Debug)]
+pub struct RowCells<'a> {
+    block: &'a HeadedBlock,
+    columns: &'a FileColumns,
+    row: usize,
+}
+
+impl RowCells<'_> {
+    /// That of a column as packed rows have it in its slot, and anything behind it; `None` where the file has no such
+    /// column, or its cells are no integers or may be absent. O(1).
+    #[inline]
+    pub fn slot(&self, column: usize) -> Option<u64> {
+        let position = self.columns.position(column)?;
+        self.block.slot((position, self.row), &self.columns.parts()[position].kind)
+    }
 }
 
 /// A lookup of one key in a columnar file.
@@ -154,6 +173,21 @@ impl CellLookup<'_> {
         Ok(row)
     }
 
+    /// The newest version of the key in the file, if the snapshot sees it, it is a whole row, and the steps before
+    /// [`CellLookup::visit`] are taken.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where the block is malformed.
+    #[inline]
+    pub fn whole_row(&self) -> Result<Option<RowCells<'_>>> {
+        let Step::Row(held, Some(row)) = &self.step else { return Ok(None) };
+        let (block, row) = (&held.block, *row);
+        let trailer = block.header().trailer(block.bytes(), row, self.file.options.sequence_override);
+        let trailer = trailer.map_err(|e| self.malformed(held, e))?;
+        let is_whole = trailer.operation() == Operation::Put && trailer.sequence() <= self.snapshot;
+        Ok(is_whole.then_some(RowCells { block, columns: self.columns, row }))
+    }
+
     /// The versions of the key that the snapshot sees, newest first, until `visit` breaks.
     ///
     /// # Errors
@@ -218,11 +252,8 @@ impl CellLookup<'_> {
     }
 
     fn put_fragment(&self, block: &HeadedBlock, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
-        let slot = |column: usize| {
-            let position = self.columns.position(column)?;
-            block.slot((position, row), &self.columns.parts()[position].kind)
-        };
-        if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
+        let cells = RowCells { block, columns: self.columns, row };
+        if self.layout.encode_slots(|column| cells.slot(column), &mut scratch.value).is_some() {
             return Ok(());
         }
         let codings = self.file.codings(self.columns, self.layout)?;

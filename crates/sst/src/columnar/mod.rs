@@ -46,7 +46,7 @@ pub(crate) use file::FileColumns;
 pub(crate) use finished::FinishedColumns;
 pub(crate) use heads::HeadedBlock;
 pub use key_window::KeyWindow;
-pub use lookup::CellLookup;
+pub use lookup::{CellLookup, RowCells};
 pub use picks::Pick;
 pub use position::{ColumnPosition, WantedColumns};
 pub(crate) use verify::CellCheck;

@@ -12,8 +12,8 @@
 //!    about the row where the key would be if they were spread evenly.
 //! 5. Again, it finds the row in the keys and asks for its cells.
 //! 6. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in
-//!    the next blocks where the key is also the separator behind the block. Or [`CellLookup::whole_row`] gives the cells
-//!    of the newest version, so that who has looked in all groups packs the row once, from where its cells lie.
+//!    the next blocks where the key is also the separator behind the block. Or [`CellLookup::whole_row`] lends the
+//!    cells of the newest version, so that who has looked in all groups packs the row once, from where its cells lie.
 
 use std::ops::ControlFlow;
 

@@ -13,3 +13,4 @@ mod following;
 mod keys_alone;
 mod prefix_filters;
 mod traces;
+mod whole_rows;

@@ -481,6 +481,34 @@ impl RecordBatchBuilder {
         Ok(())
     }
 
+    /// Moves the cells of a column that can be overwritten, from that of row `first` of the batch on, none of which is
+    /// null, so that there is room for one more before each of these places, counted from that row and ascending; what
+    /// is in it is not said. See [`RecordBatchBuilder::end_rows`]. O(cells).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if there is no such place, or cells of the column cannot be overwritten; the
+    /// builder must then be dropped.
+    pub fn make_room(&mut self, target: usize, first: usize, places: &[u32]) -> Result<()> {
+        let column = &mut self.columns[target];
+        let appended = column.values.len().saturating_sub(first);
+        let ascends = places.is_sorted() && places.last().is_none_or(|&last| last as usize <= appended);
+        if !ascends {
+            return Err(Error::invalid("new rows do not come in order between those appended"));
+        }
+        match &mut column.values {
+            Values::Width1(values) => make_room(values, first, places),
+            Values::Width2(values) => make_room(values, first, places),
+            Values::Width4(values) => make_room(values, first, places),
+            Values::Width8(values) => make_room(values, first, places),
+            Values::Width16(values) => make_room(values, first, places),
+            Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => {
+                return Err(Error::invalid(format!("column {target} of the batch takes no rows between others")));
+            }
+        }
+        column.nulls.append_n_non_nulls(places.len());
+        Ok(())
+    }
+
     /// So many rows were appended column by column.
     pub fn end_rows(&mut self, count: usize) {
         self.rows += count;
@@ -844,4 +872,16 @@ impl ColumnBuilder {
 fn arrange<T: Copy>(values: &mut Vec<T>, first: usize, places: &[u32]) {
     let appended = values.split_off(first);
     values.extend(places.iter().map(|&place| appended[place as usize]));
+}
+
+/// Moves the values from `first` on so that there is room for one more before each of these places, counted from there.
+/// From the last one on: each value is moved once.
+fn make_room<T: Copy + Default>(values: &mut Vec<T>, first: usize, places: &[u32]) {
+    let mut end = values.len();
+    values.resize(end + places.len(), T::default());
+    for (before, &place) in places.iter().enumerate().rev() {
+        let start = first + place as usize;
+        values.copy_within(start..end, start + before + 1);
+        end = start;
+    }
 }

@@ -1,4 +1,5 @@
-//! Rows of a stretch into the batch: all of them, or those that pass the filter (step 3 of [`super`]).
+//! Rows of a stretch into the batch: all of them, or those that pass the filter (step 3 of [`super`]), and then the new
+//! ones among them ([`super::inserts`]).
 
 use mycelium_base::Result;
 use mycelium_encoding::RecordBatchBuilder;
@@ -23,7 +24,9 @@ impl BlockScan {
                 }
             }
         }
-        self.counters.rows_merged += self.overwritten as u64;
+        let touched = self.overwritten + self.inserts.looked_at();
+        self.append_inserts(first, builder)?;
+        self.counters.rows_merged += touched as u64;
         self.counters.rows_passed_through += (count - self.overwritten) as u64;
         for &run in &self.layers[self.at].runs {
             self.runs[run].pass(count, &mut self.row)?;
@@ -51,11 +54,7 @@ impl BlockScan {
             block.read(|pages| builder.append_cells(target, &pages[place], row..row + count))?;
         }
         if builder.has_key_columns() {
-            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
-            for row in row..row + count {
-                block.write_key(row, &mut self.row)?;
-                builder.append_key(&self.row)?;
-            }
+            self.append_keys(0..count, builder)?;
         }
         builder.end_rows(count);
         Ok(())
@@ -69,7 +68,7 @@ impl BlockScan {
 
     /// Appends the rows in `passing` of the layer.
     pub(super) fn append_selected(&mut self, builder: &mut RecordBatchBuilder) -> Result<()> {
-        if self.passing.is_empty() {
+        if self.passing.is_empty() && self.inserts.len() == 0 {
             return Ok(());
         }
         let mut shift = None;
@@ -82,14 +81,28 @@ impl BlockScan {
             block.read(|pages| builder.append_selected(target, &pages[place], &self.shifted))?;
         }
         if builder.has_key_columns() {
-            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
-            for &at in &self.passing {
-                block.write_key(row + at as usize, &mut self.row)?;
-                builder.append_key(&self.row)?;
-            }
+            let passing = std::mem::take(&mut self.passing);
+            let appended = self.append_keys(passing.iter().map(|&at| at as usize), builder);
+            self.passing = passing;
+            appended?;
         }
         builder.end_rows(self.passing.len());
         Ok(())
+    }
+
+    /// Appends the key columns of these rows of the stretch, ascending, and of the new ones between them.
+    fn append_keys(&mut self, rows: impl Iterator<Item = usize>, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let Self { layers, at, runs, inserts, row: key, .. } = self;
+        let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(()) };
+        let mut inserted = inserts.keys().peekable();
+        for row in rows {
+            while let Some((_, key)) = inserted.next_if(|(before, _)| *before <= row) {
+                builder.append_key(key)?;
+            }
+            block.write_key(first + row, key)?;
+            builder.append_key(key)?;
+        }
+        inserted.try_for_each(|(_, key)| builder.append_key(key))
     }
 
     /// Makes `passing` the rows of the stretch that pass, counted from its first.

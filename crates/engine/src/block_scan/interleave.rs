@@ -147,10 +147,10 @@ impl Interleaving {
         is_due
     }
 
-    /// Notes a stretch of so many rows, or a key.
-    pub(super) fn note_step(&mut self, rows: usize) {
-        let before = self.neighbours.unwrap_or(rows as f64);
-        self.neighbours = Some(before + (rows as f64 - before) / STEPS_AVERAGED);
+    /// Notes a stretch of which so many rows lie next to each other, or a key.
+    pub(super) fn note_step(&mut self, rows: f64) {
+        let before = self.neighbours.unwrap_or(rows);
+        self.neighbours = Some(before + (rows - before) / STEPS_AVERAGED);
     }
 
     /// Notes whether there was an interval.

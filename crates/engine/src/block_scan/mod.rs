@@ -10,11 +10,13 @@
 //!    column groups that are compacted one by one (LASER §4.4) pass from whichever levels they are at.
 //! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a
 //!    bitmap of the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
-//! 4. A row of which the rest only has patches of columns of fixed width, or a younger run one, stays in its stretch,
-//!    and its patched cells are overwritten in the batch. The keys of the rest are read ahead and found in the block
-//!    one after the other, each from the last one on; what patches change is found out once for all that look alike
-//!    ([`PatchShape`]). Where a patched column is tested, the row is decided by itself: by the patch's values, and by
-//!    what the tests of other columns found of the block. Patches of columns that are not wanted touch nothing.
+//! 4. A row of which the rest only has values of columns of fixed width, in patches or in a newer whole row, stays in
+//!    its stretch, and its cells are overwritten in the batch; so does one of which a younger run has a patch. A new
+//!    whole row of the rest whose wanted columns are all of fixed width is put among the rows of the stretch
+//!    ([`inserts`]). The keys of the rest are read ahead and found in the block one after the other, each from the last
+//!    one on; what they change is found out once for all that look alike ([`patches`]). Where a changed column is
+//!    tested, the row is decided by itself: by the new values, and by what the tests of other columns found of the
+//!    block. Patches of columns that are not wanted touch nothing.
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old
 //!    version that passes never comes up because a new one does not, and a patch that makes a row pass finds the rest
 //!    of the row.
@@ -31,6 +33,7 @@
 
 mod append;
 mod check;
+mod inserts;
 mod interleave;
 mod layer;
 mod layer_run;
@@ -47,9 +50,10 @@ use mycelium_base::{ColumnSet, Cursor, RangeDelete, RangeDeleteSet, ReadCounters
 use mycelium_encoding::RecordBatchBuilder;
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 
+use self::inserts::Inserts;
 use self::interleave::Interleaving;
 use self::layer::Layer;
-use self::patches::{Overwrite, PatchShape};
+use self::patches::{Overwrite, PatchShapes};
 use self::plan::Plan;
 use self::touched::{Rest, Touched};
 use crate::sources::Source;
@@ -93,14 +97,17 @@ pub(crate) struct BlockScan {
     rest_kinds: Vec<usize>,
     /// The next keys of the rest; the rest stands behind them.
     touched: Touched,
-    /// That of the last patch of the stretch.
-    shape: PatchShape,
+    /// Those of the patches of the stretch.
+    shapes: PatchShapes,
     /// What changes cells of a stretch.
     overwrites: Vec<Overwrite>,
+    /// The new rows among those of a stretch.
+    inserts: Inserts,
     /// Rows of which the keys of several runs are compared at once: more of them as long as stretches are as long.
     reach: usize,
-    /// Where keys of the rest are in the stretch, and whether they are.
+    /// Where keys of the rest are in the stretch, and whether they are; and how many are looked for at once.
     places: Vec<(usize, bool)>,
+    sought: usize,
     /// Rows of the stretch whose patches touch tested columns, and whether they pass.
     decisions: Vec<(usize, bool)>,
     /// Rows of the stretch that are changed so.
@@ -174,10 +181,12 @@ impl BlockScan {
             rest: rest_cursor,
             rest_kinds: rest.1,
             touched: Touched::default(),
-            shape: PatchShape::default(),
+            shapes: PatchShapes::default(),
             overwrites: Vec::new(),
+            inserts: Inserts::default(),
             reach: LEAST_REACH,
             places: Vec::new(),
+            sought: 0,
             decisions: Vec::new(),
             overwritten: 0,
             range_deletes,
@@ -236,19 +245,21 @@ impl BlockScan {
                 return Ok(true);
             }
         }
-        let rows = match self.next(most, builder)? {
+        let (rows, between) = match self.next(most, builder)? {
             Next::End => return Ok(false),
             Next::Stretch(count) => {
+                let between = self.inserts.looked_at();
+                self.plan.work.touched += (self.overwritten + between) as u64;
                 self.append_stretch(count, builder)?;
-                self.plan.work.touched += self.overwritten as u64;
-                count
+                (count + between, between)
             }
             Next::Key => {
                 self.append_key(builder)?;
-                1
+                (1, 0)
             }
         };
-        self.interleaving.note_step(rows);
+        // A new row between those of a stretch costs about as much as a step.
+        self.interleaving.note_step(rows as f64 / (1 + between) as f64);
         self.plan.work.steps += 1;
         self.plan.work.rows += rows as u64;
         self.plan.work.candidates += (builder.len() - before) as u64;
@@ -268,12 +279,13 @@ impl BlockScan {
         counters
     }
 
-    /// Steps 2 and 4 of the module; a stretch has at most `most` rows.
+    /// Steps 2 and 4 of the module; a stretch has at most `most` rows, new ones among them.
     fn next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Next> {
         self.overwrites.clear();
+        self.inserts.clear();
         self.decisions.clear();
         self.overwritten = 0;
-        self.shape.clear();
+        self.shapes.clear();
         let Self { runs, touched, upper, key: next_key, .. } = self;
         let least = runs.iter().filter_map(LayerRun::key).min();
         let Some(key) = least.into_iter().chain(touched.key()).min() else { return Ok(Next::End) };
@@ -287,10 +299,11 @@ impl BlockScan {
             self.find_bound();
             let most = self.fitting(most, builder);
             loop {
-                let plain = self.untouched(count)?.min(most - count);
-                let taken = self.overwrites_touched(count..count + plain, builder)?;
-                count += taken;
-                if taken < plain || count == most || !self.overwrites_bound(count, builder)? {
+                let end = count + self.untouched(count)?.min(most - self.inserts.len() - count);
+                let taken = self.takes_touched(count..end, most, builder)?;
+                count = taken;
+                let is_full = count + self.inserts.len() == most;
+                if taken < end || is_full || !self.overwrites_bound(count, builder)? {
                     break;
                 }
                 count += 1;

@@ -1,4 +1,4 @@
-//! Patches of rows of a stretch, which stay in it and have their cells written over (step 4 of [`super`]).
+//! Changed rows of a stretch, which stay in it and have their cells written over (step 4 of [`super`]).
 
 use std::ops::Range;
 
@@ -7,55 +7,75 @@ use mycelium_encoding::RecordBatchBuilder;
 
 use super::BlockScan;
 use super::layer::Target;
-use super::touched::Touched;
+use super::patches::PatchShape;
+use super::touched::{Says, Touched};
 
 /// Where so many keys of the rest are in a stretch, there are many more in its block.
 const MANY: usize = 2;
 
+/// Keys of the rest that are looked for at once: twice as many as long as all of them can be noted.
+const LEAST_SOUGHT: usize = 4;
+const MOST_SOUGHT: usize = 512;
+
 impl BlockScan {
-    /// Of these rows of the stretch, how many of the first can be taken with the patches that the rest has of them
-    /// written over their cells; takes the patches.
-    pub(super) fn overwrites_touched(&mut self, rows: Range<usize>, builder: &RecordBatchBuilder) -> Result<usize> {
+    /// Of these rows of the stretch, up to where they can be taken with what the rest has of them and between them;
+    /// takes that. With the new rows among them they are `most` at most.
+    pub(super) fn takes_touched(
+        &mut self,
+        rows: Range<usize>,
+        most: usize,
+        builder: &RecordBatchBuilder,
+    ) -> Result<usize> {
         let mut touched = std::mem::take(&mut self.touched);
-        let taken = self.overwrites_all(&mut touched, rows, builder);
+        let taken = self.takes_all(&mut touched, rows, most, builder);
         self.touched = touched;
         taken
     }
 
-    fn overwrites_all(
+    fn takes_all(
         &mut self,
         touched: &mut Touched,
         rows: Range<usize>,
+        most: usize,
         builder: &RecordBatchBuilder,
     ) -> Result<usize> {
-        let mut from = rows.start;
-        while from < rows.end {
-            self.find_in_stretch(from..rows.end, touched)?;
+        let Range { start: mut from, mut end } = rows;
+        while from < end {
+            self.find_in_stretch(from..end, touched)?;
             let places = std::mem::take(&mut self.places);
-            let noted = self.note_found(&places, touched, builder);
+            let noted = self.note_found(&places, most, touched, builder);
             touched.read_if_used_up(self.rest())?;
-            let next = places.get(noted?);
-            let (found, last) = (next.map(|&(place, _)| place), places.last().map(|&(place, _)| place));
+            let were_noted = noted.as_ref().map_or(0, |noted| *noted);
+            self.sought = (2 * were_noted).clamp(LEAST_SOUGHT, MOST_SOUGHT);
+            end = end.min(most - self.inserts.len());
+            let (next, last) = (places.get(noted?).copied(), places.last().copied());
             self.places = places;
-            match (found, last) {
-                (Some(place), _) => return Ok(place - rows.start),
-                (None, Some(last)) => from = last + 1,
+            match (next, last) {
+                (Some((place, _)), _) => return Ok(end.min(place)),
+                (None, Some((place, is_there))) => from = place + usize::from(is_there),
                 (None, None) => break,
             }
         }
-        Ok(rows.len())
+        Ok(end)
     }
 
-    /// Notes the patches of the keys at these places, up to the first that has something else or is not there; how
-    /// many.
+    /// Notes what the keys at these places have, up to the first of which that cannot be; how many.
     fn note_found(
         &mut self,
         places: &[(usize, bool)],
+        most: usize,
         touched: &mut Touched,
         builder: &RecordBatchBuilder,
     ) -> Result<usize> {
         for (noted, &(place, is_there)) in places.iter().enumerate() {
-            if !is_there || !self.note_touched(touched, place, builder)? {
+            let fits = place + self.inserts.len() < most;
+            let is_noted = match (touched.says(), is_there) {
+                (Says::Patches | Says::Row, true) => fits && self.note_touched(touched, place, builder)?,
+                (Says::Row, false) => fits && self.note_new(touched, place, builder)?,
+                (Says::Gone, false) => self.inserts.note_gone(),
+                _ => false,
+            };
+            if !is_noted {
                 return Ok(noted);
             }
             touched.pass(1);
@@ -64,12 +84,13 @@ impl BlockScan {
     }
 
     /// Makes `places` where in these rows of the stretch the keys read ahead are, or would be, and whether they are
-    /// there: up to the first that is not.
+    /// there.
     fn find_in_stretch(&mut self, rows: Range<usize>, touched: &Touched) -> Result<()> {
-        let Self { layers, at, runs, places, .. } = self;
+        let Self { layers, at, runs, places, sought, .. } = self;
         places.clear();
         let Some((block, row)) = layers[*at].first_block(runs) else { return Ok(()) };
-        block.seek_each(row + rows.start, touched.keys_ahead(), |found, is_there| {
+        let keys = touched.keys_ahead().take((*sought).max(LEAST_SOUGHT));
+        block.seek_each(row + rows.start, keys, |found, is_there| {
             let is_in_stretch = found - row < rows.end;
             if is_in_stretch {
                 places.push((found - row, is_there));
@@ -77,23 +98,17 @@ impl BlockScan {
             if places.len() == MANY {
                 block.prefetch_keys();
             }
-            is_in_stretch && is_there
+            is_in_stretch
         })
     }
 
-    /// Notes the patches of the next key of the rest, if it has nothing else and all of them can be noted.
+    /// Notes what the next key of the rest, which is that of a row of the stretch, has of it, if all of it can be noted.
     fn note_touched(&mut self, touched: &Touched, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
         let (before, decided) = (self.overwrites.len(), self.decisions.len());
-        let mut is_noted = touched.has_only_patches();
-        let mut decided_by = None;
+        let (mut is_noted, mut decided_by) = (true, None);
         // Oldest first, so that newer values are written over older ones, and the newest decides.
         for (kind, _, patch) in touched.entries().rev() {
-            is_noted = is_noted && self.note_patch((kind, patch), offset, builder)?;
-            // Patches of several tested columns decide together.
-            if is_noted && self.shape.is_tested() {
-                let shape = self.shape.number();
-                is_noted = decided_by.replace(shape).is_none_or(|before| before == shape);
-            }
+            is_noted = is_noted && self.note_patch((kind, patch), offset, &mut decided_by, builder)?;
         }
         match is_noted {
             true => self.overwritten += 1,
@@ -117,7 +132,7 @@ impl BlockScan {
             return Ok(false);
         }
         let patch = std::mem::take(&mut self.patch);
-        let is_noted = self.note_patch((self.runs[run].kind, &patch), offset, builder)?;
+        let is_noted = self.note_patch((self.runs[run].kind, &patch), offset, &mut None, builder)?;
         self.patch = patch;
         if is_noted {
             self.overwritten += 1;
@@ -127,41 +142,65 @@ impl BlockScan {
         Ok(is_noted)
     }
 
-    /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes. `false` if that cannot
-    /// be done in its place.
+    /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes, which patches of several
+    /// shapes would decide together. `false` if that cannot be done in its place.
     #[inline]
     fn note_patch(
         &mut self,
         (kind, patch): (usize, &[u8]),
         offset: usize,
+        decided_by: &mut Option<u64>,
         builder: &RecordBatchBuilder,
     ) -> Result<bool> {
-        if !self.shape.is_of(kind, patch) && !self.learn_shape((kind, patch), builder)? {
-            return Ok(false);
+        let Some(place) = self.shape_of((kind, patch), builder)? else { return Ok(false) };
+        let shape = self.shapes.get(place);
+        shape.note(patch, offset, &mut self.overwrites);
+        if !shape.is_tested() {
+            return Ok(true);
         }
-        self.shape.note(patch, offset, &mut self.overwrites);
-        if self.shape.is_tested() {
-            let passes = self.passes_patched((kind, patch), offset)?;
+        let is_alone = decided_by.replace(shape.number()).is_none_or(|before| before == shape.number());
+        if is_alone {
+            let passes = self.passes_patched(place, (kind, patch), offset)?;
             self.decisions.push((offset, passes));
         }
-        Ok(true)
+        Ok(is_alone)
     }
 
-    /// Makes `shape` that of the patch; `false` if it cannot be written over cells of the stretch.
-    fn learn_shape(&mut self, (kind, patch): (usize, &[u8]), builder: &RecordBatchBuilder) -> Result<bool> {
-        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
-        let mut shape = std::mem::take(&mut self.shape);
+    /// The place of the shape of a patch; `None` if what it changes cannot be noted.
+    #[inline]
+    pub(super) fn shape_of(
+        &mut self,
+        (kind, patch): (usize, &[u8]),
+        builder: &RecordBatchBuilder,
+    ) -> Result<Option<usize>> {
+        let place = match self.shapes.find(kind, patch) {
+            Some(place) => place,
+            None => match self.learn_shape((kind, patch), builder)? {
+                Some(place) => place,
+                None => return Ok(None),
+            },
+        };
+        Ok(self.shapes.get(place).is_notable().then_some(place))
+    }
+
+    #[cold]
+    fn learn_shape(&mut self, (kind, patch): (usize, &[u8]), builder: &RecordBatchBuilder) -> Result<Option<usize>> {
+        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(None) };
+        let mut shapes = std::mem::take(&mut self.shapes);
         let tests = self.filter.as_ref().map_or(&[][..], |filter| &filter.value_tests);
         let can_overwrite = |target: &Target| builder.can_overwrite(target.target) && self.has_values(target);
-        let is_known = shape.learn((kind, patch), layout, &self.layer().targets, tests, can_overwrite);
-        self.shape = shape;
-        is_known
+        let learn =
+            |shape: &mut PatchShape| shape.learn((kind, patch), layout, &self.layer().targets, tests, can_overwrite);
+        let place = shapes.learn(learn);
+        self.shapes = shapes;
+        place.map(Some)
     }
 
-    /// Whether a row of the stretch passes the tests of values with this patch, which has the shape.
-    fn passes_patched(&mut self, (kind, patch): (usize, &[u8]), offset: usize) -> Result<bool> {
-        let Self { merge, shape, layers, at, runs, .. } = self;
+    /// Whether a row of the stretch passes the tests of values with this patch, whose shape is at a place.
+    fn passes_patched(&mut self, shape: usize, (kind, patch): (usize, &[u8]), offset: usize) -> Result<bool> {
+        let Self { merge, shapes, layers, at, runs, .. } = self;
         let Some(layout) = merge.plan().given_layout(kind) else { return Ok(false) };
+        let shape = shapes.get(shape);
         if !shape.passes(layout, patch)? {
             return Ok(false);
         }

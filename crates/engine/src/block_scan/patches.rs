@@ -2,7 +2,7 @@
 //!
 //! Patches with the same head, as those of one statement have, change the same columns and have the values at the same
 //! places. So that is found out for the first of them, and of the others no more is read than the head and these
-//! values.
+//! values. So it is for whole rows, which are like patches of all columns.
 
 use std::ops::Range;
 
@@ -19,11 +19,63 @@ pub(super) struct Overwrite {
     pub(super) value: u128,
 }
 
+/// Shapes that are remembered, which are those of the few statements that write at a time.
+const MOST_SHAPES: usize = 4;
+
+/// The shapes that the patches of a stretch have.
+#[derive(Default)]
+pub(super) struct PatchShapes {
+    /// The known ones first.
+    shapes: Vec<PatchShape>,
+    known: usize,
+    /// The one that was found last.
+    last: usize,
+    /// How many there have been.
+    learned: u64,
+}
+
+impl PatchShapes {
+    /// Forgets them.
+    pub(super) fn clear(&mut self) {
+        self.known = 0;
+    }
+
+    /// The place of that of a patch, if it is known.
+    #[inline]
+    pub(super) fn find(&mut self, kind: usize, patch: &[u8]) -> Option<usize> {
+        let known = &self.shapes[..self.known];
+        if known.get(self.last).is_some_and(|shape| shape.is_of(kind, patch)) {
+            return Some(self.last);
+        }
+        self.last = known.iter().position(|shape| shape.is_of(kind, patch))?;
+        Some(self.last)
+    }
+
+    /// The one at a place.
+    #[inline]
+    pub(super) fn get(&self, place: usize) -> &PatchShape {
+        &self.shapes[place]
+    }
+
+    /// Learns that of a patch, see [`PatchShape::learn`], which replaces another where there are too many; its place.
+    pub(super) fn learn(&mut self, learn: impl FnOnce(&mut PatchShape) -> Result<()>) -> Result<usize> {
+        self.last = if self.known < MOST_SHAPES { self.known } else { self.learned as usize % MOST_SHAPES };
+        if self.last == self.shapes.len() {
+            self.shapes.push(PatchShape::default());
+        }
+        self.learned += 1;
+        let shape = &mut self.shapes[self.last];
+        shape.number = self.learned;
+        learn(shape)?;
+        self.known = self.known.max(self.last + 1);
+        Ok(self.last)
+    }
+}
+
 /// What patches of one kind of source that begin with `head` change in the batch.
 #[derive(Default)]
 pub(super) struct PatchShape {
     kind: usize,
-    /// Empty if it is not known.
     head: Vec<u8>,
     /// Its first eight bytes, little-endian.
     short_head: u64,
@@ -33,8 +85,10 @@ pub(super) struct PatchShape {
     values: Vec<(usize, Range<usize>)>,
     /// What a filter asks of its columns.
     tested: Vec<TestedColumn>,
-    /// How many shapes it has been.
-    learned: u64,
+    /// No other shape has it.
+    number: u64,
+    /// Whether all that such patches change can be noted.
+    is_notable: bool,
 }
 
 /// A column of patches that a filter tests.
@@ -59,9 +113,10 @@ impl TestedColumn {
 }
 
 impl PatchShape {
-    /// Forgets it.
-    pub(super) fn clear(&mut self) {
-        self.head.clear();
+    /// Whether all that such a patch changes can be noted.
+    #[inline]
+    pub(super) fn is_notable(&self) -> bool {
+        self.is_notable
     }
 
     /// Whether a filter tests one of its columns.
@@ -73,7 +128,7 @@ impl PatchShape {
     /// A number that no other shape has.
     #[inline]
     pub(super) fn number(&self) -> u64 {
-        self.learned
+        self.number
     }
 
     /// Whether such a patch changes a column.
@@ -96,7 +151,7 @@ impl PatchShape {
     /// Whether it is that of this patch.
     #[inline]
     pub(super) fn is_of(&self, kind: usize, patch: &[u8]) -> bool {
-        !self.head.is_empty() && self.kind == kind && patch.len() >= self.len && self.is_head_of(patch)
+        self.kind == kind && patch.len() >= self.len && self.is_head_of(patch)
     }
 
     /// Heads are short: most are compared as one integer.
@@ -108,8 +163,8 @@ impl PatchShape {
         }
     }
 
-    /// Makes it that of this patch. `false` if the patch has something else than a value for one of the targets, or if
-    /// the cells of one cannot be overwritten; the shape is then unknown.
+    /// Makes it that of this patch, which cannot be noted if it has something else than a value for one of the targets,
+    /// or if the cells of one cannot be overwritten.
     pub(super) fn learn(
         &mut self,
         (kind, patch): (usize, &[u8]),
@@ -117,11 +172,10 @@ impl PatchShape {
         targets: &[Target],
         tests: &[ColumnTest],
         can_overwrite: impl Fn(&Target) -> bool,
-    ) -> Result<bool> {
-        self.clear();
+    ) -> Result<()> {
         self.values.clear();
         self.tested.clear();
-        self.learned += 1;
+        self.is_notable = true;
         self.kind = kind;
         let row = layout.row(patch)?;
         for column in row.columns() {
@@ -134,16 +188,18 @@ impl PatchShape {
             }
             // A column may be asked for more than once.
             for target in targets.iter().filter(|target| target.column == column) {
-                let Some(place) = row.slot(column)?.filter(|_| can_overwrite(target)) else { return Ok(false) };
-                self.values.push((target.target, place));
+                let place = row.slot(column)?.filter(|_| can_overwrite(target));
+                self.is_notable &= place.is_some();
+                self.values.extend(place.map(|place| (target.target, place)));
             }
         }
         let places = self.values.iter().map(|(_, place)| place);
         let places = places.chain(self.tested.iter().filter_map(|tested| tested.place.as_ref()));
         self.len = places.map(|place| place.end).max().unwrap_or(0);
+        self.head.clear();
         self.head.extend_from_slice(row.head());
         self.short_head = self.head.iter().take(8).rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        Ok(true)
+        Ok(())
     }
 
     /// Appends what such a patch changes in a row of the stretch.

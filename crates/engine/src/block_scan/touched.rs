@@ -33,18 +33,44 @@ pub(super) struct Touched {
     bytes: Vec<u8>,
 }
 
-/// A key: where it lies in the bytes, which entries are its, and whether they all are patches.
+/// A key: where it lies in the bytes, which entries are its, and what they say.
 struct Found {
     key: Range<usize>,
     entries: Range<usize>,
-    has_only_patches: bool,
+    says: Says,
+}
+
+/// What the visible entries of a key say, as far as its newest whole row or delete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Says {
+    /// Values of an older row.
+    Patches,
+    /// All of the row: the wanted columns are in one entry, maybe with patches over it.
+    Row,
+    /// That there is none.
+    Gone,
+    /// Something else.
+    Other,
+}
+
+impl Says {
+    /// With an older entry of that operation, which is the first one or not.
+    #[inline]
+    fn and(self, operation: Operation, is_first: bool, has_all: bool) -> Self {
+        match (self, operation) {
+            (Self::Patches, Operation::Patch) => Self::Patches,
+            (Self::Patches, Operation::Put) if has_all => Self::Row,
+            (Self::Patches, Operation::Delete) if has_all && is_first => Self::Gone,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// A key of which entries are still to come: where it lies, and its first entry.
 struct Begun {
     key: Range<usize>,
     first: usize,
-    has_only_patches: bool,
+    says: Says,
     /// Whether its entries so far hide all older ones.
     is_settled: bool,
 }
@@ -94,10 +120,10 @@ impl Touched {
         self.entries[entries].iter().map(|(kind, trailer, place)| (*kind, *trailer, &self.bytes[place.clone()]))
     }
 
-    /// Whether all that it has are patches.
+    /// What they say.
     #[inline]
-    pub(super) fn has_only_patches(&self) -> bool {
-        self.found.get(self.at).is_some_and(|found| found.has_only_patches)
+    pub(super) fn says(&self) -> Says {
+        self.found.get(self.at).map_or(Says::Other, |found| found.says)
     }
 
     /// To the next key.
@@ -155,7 +181,7 @@ impl Touched {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         let (key, first) = (start..self.bytes.len(), self.entries.len());
-        Begun { key, first, has_only_patches: true, is_settled: false }
+        Begun { key, first, says: Says::Patches, is_settled: false }
     }
 
     /// Takes a visible entry of the key, if it has something to say.
@@ -167,8 +193,9 @@ impl Touched {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(entry.value);
             self.entries.push((kind, entry.trailer, start..self.bytes.len()));
-            begun.has_only_patches &= is_patch;
-            begun.is_settled = !is_patch && plan.has_all(kind);
+            let (has_all, is_first) = (plan.has_all(kind), self.entries.len() == begun.first + 1);
+            begun.says = begun.says.and(entry.trailer.operation(), is_first, has_all);
+            begun.is_settled = !is_patch && has_all;
         }
         Ok(())
     }
@@ -176,9 +203,9 @@ impl Touched {
     /// Keeps the key, if one of its entries has something to say.
     #[inline]
     fn end_key(&mut self, begun: Begun) {
-        let Begun { key, first, has_only_patches, .. } = begun;
+        let Begun { key, first, says, .. } = begun;
         match self.entries.len() > first {
-            true => self.found.push(Found { key, entries: first..self.entries.len(), has_only_patches }),
+            true => self.found.push(Found { key, entries: first..self.entries.len(), says }),
             false => self.bytes.truncate(key.start),
         }
     }

@@ -8,7 +8,8 @@
 //!    the same cache.
 //! 3. Q3 is the greatest value of three columns over half of the keys, Q4 the sums of ten columns over a twentieth,
 //!    through the engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its
-//!    rows were changed in one column at random, and while 10,000 rows a second are inserted.
+//!    rows were changed in one column at random, while 10,000 rows a second are inserted, and after a twentieth of its
+//!    rows came anew, at random keys.
 //!
 //! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after
 //! all that.
@@ -130,6 +131,8 @@ pub struct HtapReport {
     pub updated: Scans,
     /// While rows are inserted.
     pub while_writing: Scans,
+    /// With a twentieth of the rows inserted since, too.
+    pub inserted: Scans,
     /// Changes of one column of one row a second.
     pub q5_updates: f64,
     /// Single inserts a second.
@@ -315,6 +318,11 @@ impl<'a> Htap<'a> {
         self.database.wait_idle()?;
         let updated = self.scans("with a tenth updated")?.over(&compacted);
         let while_writing = self.while_writing(|| self.scans("while writing"))?.over(&compacted);
+        for draw in 0..self.rows / 20 {
+            insert(&self.table, self.rows * 3 + draw)?;
+        }
+        self.database.wait_idle()?;
+        let inserted = self.scans("with a twentieth new")?.over(&compacted);
         let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows))?;
         let next = self.rows * 2;
         let q1_inserts = self.for_a_while(|draw| insert(&self.table, next + draw))?;
@@ -332,6 +340,7 @@ impl<'a> Htap<'a> {
             compacted,
             updated,
             while_writing,
+            inserted,
             q5_updates,
             q1_inserts,
             rivals: BTreeMap::new(),
@@ -549,6 +558,7 @@ impl HtapReport {
             ("compacted", &self.compacted),
             ("a tenth updated", &self.updated),
             ("while writing", &self.while_writing),
+            ("a twentieth new", &self.inserted),
         ];
         for (when, scans) in times {
             for (name, scan) in [("Q3", &scans.q3), ("Q4", &scans.q4)] {

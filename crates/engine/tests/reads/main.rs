@@ -11,6 +11,7 @@ mod columnar;
 mod filter_plans;
 mod following;
 mod keys_alone;
+mod new_rows;
 mod prefix_filters;
 mod traces;
 mod whole_rows;

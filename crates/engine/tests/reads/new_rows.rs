@@ -1,0 +1,209 @@
+//! Scans of columnar levels under whole rows that are younger, new ones and such as replace others, are those of a
+//! model at every snapshot: in any projection, with filters, limits, bounds and batches of any size.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int16Type, Int32Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use mycelium_encoding::page::{ColumnTest, Filter, Test};
+use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::{
+    Background, Database, Durability, FilterPlan, Layout, Options, ScanOptions, Snapshot, Table, TableOptions,
+};
+use mycelium_vfs::MemoryDisk;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+
+const SCHEMA: &str = "id int64 not null, a int32 not null, b int64 not null, c int16 not null, d int32, name utf8 not \
+                      null, primary key (id)";
+const LAYOUTS: [&str; 3] = [
+    "L0 tiered: * packed\nL1 leveled: 1-2 columnar | 3-5 columnar",
+    "L0 tiered: * packed\nL1 leveled: * columnar",
+    "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2-5 columnar",
+];
+const COLUMNS: usize = 6;
+/// Keys lie between 0 and this.
+const KEYS: i64 = 3000;
+
+type Row = [Datum; COLUMNS];
+type Model = BTreeMap<i64, Row>;
+
+fn drawn(id: i64, rng: &mut SmallRng) -> Row {
+    [
+        Datum::Int64(id),
+        Datum::Int32(rng.random_range(-50..50)),
+        Datum::Int64(rng.random_range(-1_000_000..1_000_000)),
+        Datum::Int16(rng.random_range(-9..9)),
+        if rng.random_bool(0.9) { Datum::Int32(rng.random_range(0..100)) } else { Datum::Null },
+        Datum::Utf8("n".repeat(rng.random_range(0..6))),
+    ]
+}
+
+fn insert(table: &Table, model: &mut Model, id: i64, rng: &mut SmallRng) {
+    let row = drawn(id, rng);
+    let cells: Vec<DatumRef<'_>> = row.iter().map(Datum::borrowed).collect();
+    table.insert_row(&cells, Durability::Buffered).unwrap();
+    model.insert(id, row);
+}
+
+/// One random write to the table and the model: mostly a whole row.
+fn write(table: &Table, model: &mut Model, rng: &mut SmallRng) {
+    let id = rng.random_range(0..KEYS);
+    let key = [DatumRef::Int64(id)];
+    match rng.random_range(0..1000) {
+        0 => {
+            let to = (id + rng.random_range(1..20)).min(KEYS);
+            let end = table.row_key(&[DatumRef::Int64(to)]).unwrap();
+            table.delete_range(&table.row_key(&key).unwrap(), &end, Durability::Buffered).unwrap();
+            model.retain(|other, _| !(id..to).contains(other));
+        }
+        1..80 => {
+            table.delete_row(&key, Durability::Buffered).unwrap();
+            model.remove(&id);
+        }
+        80..250 => {
+            let row = drawn(id, rng);
+            let columns: &[usize] = [&[1][..], &[1, 2], &[3], &[2, 3, 4], &[5]][rng.random_range(0..5)];
+            let changes: Vec<_> = columns
+                .iter()
+                .map(|&column| (["id", "a", "b", "c", "d", "name"][column], row[column].borrowed()))
+                .collect();
+            table.patch_row(&key, &changes, Durability::Buffered).unwrap();
+            // A patch of a row that is not there is nothing.
+            if let Some(old) = model.get_mut(&id) {
+                columns.iter().for_each(|&column| old[column] = row[column].clone());
+            }
+        }
+        _ => insert(table, model, id, rng),
+    }
+}
+
+fn cell(batch: &RecordBatch, place: usize, column: usize, row: usize) -> Datum {
+    let array = batch.column(place);
+    if array.is_null(row) {
+        return Datum::Null;
+    }
+    match column {
+        0 | 2 => Datum::Int64(array.as_primitive::<Int64Type>().value(row)),
+        3 => Datum::Int16(array.as_primitive::<Int16Type>().value(row)),
+        5 => Datum::Utf8(array.as_string::<i32>().value(row).to_owned()),
+        _ => Datum::Int32(array.as_primitive::<Int32Type>().value(row)),
+    }
+}
+
+/// What a test is of, and within which bounds its values are.
+type Within = (usize, i64, i64);
+
+fn test_of((column, from, to): Within) -> ColumnTest {
+    let value = |value: i64| match column {
+        0 | 2 => Datum::Int64(value),
+        3 => Datum::Int16(value as i16),
+        _ => Datum::Int32(value as i32),
+    };
+    let test = Test::Range { lower: Bound::Included(value(from)), upper: Bound::Excluded(value(to)) };
+    ColumnTest { column, test }
+}
+
+fn passes(row: &Row, (column, from, to): Within) -> bool {
+    match row[column] {
+        Datum::Int64(value) => (from..to).contains(&value),
+        Datum::Int32(value) => (from..to).contains(&i64::from(value)),
+        Datum::Int16(value) => (from..to).contains(&i64::from(value)),
+        _ => false,
+    }
+}
+
+/// A random scan gives the rows that the model has.
+fn check(table: &Table, snapshot: &Snapshot, model: &Model, rng: &mut SmallRng, context: &str) {
+    let mut projection: Vec<usize> = (0..COLUMNS - 1).collect();
+    projection.shuffle(rng);
+    projection.truncate(rng.random_range(1..COLUMNS));
+    if rng.random_bool(0.1) {
+        projection.push(COLUMNS - 1);
+    }
+    let tests: Vec<Within> = match rng.random_range(0..6) {
+        0 => vec![(1, -20, 20)],
+        1 => vec![(0, 500, 2500), (2, -1_000_000, 500_000)],
+        2 => vec![(3, 0, 4), (1, -40, 40)],
+        3 => vec![(0, 700, 720)],
+        _ => Vec::new(),
+    };
+    let (from, to) = match rng.random_bool(0.5) {
+        true => (0, KEYS),
+        false => (rng.random_range(0..KEYS / 2), rng.random_range(KEYS / 2..KEYS)),
+    };
+    let limit = rng.random_bool(0.3).then(|| rng.random_range(0..KEYS as u64));
+    let filter_plan = [FilterPlan::Automatic, FilterPlan::MergeFirst, FilterPlan::FilterFirst][rng.random_range(0..3)];
+    let options = ScanOptions {
+        projection: Some(projection.clone()),
+        lower: Bound::Included(vec![Datum::Int64(from)]),
+        upper: Bound::Excluded(vec![Datum::Int64(to)]),
+        snapshot: Some(snapshot.clone()),
+        batch_rows: [1, 7, 100, 8192][rng.random_range(0..4)],
+        limit,
+        filter: (!tests.is_empty()).then(|| Filter { conjuncts: tests.iter().map(|&test| test_of(test)).collect() }),
+        filter_plan,
+        ..ScanOptions::default()
+    };
+    let context = format!("{context}, {options:?}");
+    let most = limit.map_or(usize::MAX, |limit| limit as usize);
+    let rows = model.range(from..to).map(|(_, row)| row);
+    let mut expected = rows.filter(|row| tests.iter().all(|&test| passes(row, test))).take(most);
+    for batch in table.scan_batches(options).unwrap() {
+        let batch = batch.unwrap();
+        for row in 0..batch.num_rows() {
+            let found: Vec<Datum> =
+                projection.iter().enumerate().map(|(place, &column)| cell(&batch, place, column, row)).collect();
+            let row = expected.next().map(|row| projection.iter().map(|&column| row[column].clone()).collect());
+            assert_eq!(Some(found), row, "{context}");
+        }
+    }
+    assert_eq!(expected.next(), None, "{context}");
+}
+
+#[test]
+fn scans_among_new_rows_are_the_models_at_every_snapshot() {
+    for (seed, layout) in LAYOUTS.into_iter().cycle().take(18).enumerate() {
+        let mut rng = SmallRng::seed_from_u64(seed as u64);
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse(SCHEMA).unwrap();
+        let layout_of = Layout::parse(layout, &schema.value_columns()).unwrap();
+        let options = TableOptions {
+            layout: Some(layout_of),
+            block_size: [512, 4096, 65536][seed % 3],
+            ..TableOptions::default()
+        };
+        let table = database.create_typed_table("t", schema, options).unwrap();
+        let (mut model, mut moments) = (Model::new(), Vec::new());
+        // Every third key lies below.
+        for id in (0..KEYS).step_by(3) {
+            insert(&table, &mut model, id, &mut rng);
+        }
+        database.flush().unwrap();
+        database.compact(&table).unwrap();
+        for round in 0..6 {
+            for _ in 0..[20, 200, 1500][rng.random_range(0..3)] {
+                write(&table, &mut model, &mut rng);
+            }
+            moments.push((database.snapshot(), model.clone()));
+            if rng.random_bool(0.5) {
+                database.flush().unwrap();
+            }
+            for (age, (snapshot, model)) in moments.iter().enumerate() {
+                for number in 0..12 {
+                    let context = format!("{layout}, seed {seed}, round {round}, moment {age}, scan {number}");
+                    check(&table, snapshot, model, &mut rng, &context);
+                }
+            }
+            if moments.len() > 2 {
+                moments.remove(rng.random_range(0..moments.len()));
+            }
+        }
+    }
+}

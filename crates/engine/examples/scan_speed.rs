@@ -3,8 +3,9 @@
 //! --example scan_speed -- patches|runs|plans|layouts|points [rows] [directory]`.
 //!
 //! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread, and the sum of a
-//!   column over the seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, and after a tenth
-//!   of the rows had one of these columns changed.
+//!   column over the seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, after a tenth of the
+//!   rows had one of these columns changed, and after a twentieth of the rows came anew at random keys; both before and
+//!   after they were flushed.
 //! - `runs`: the sum of a column of all rows, in one thread, of runs of random keys that interleave, each row in a
 //!   tenth of the keys of the younger runs replacing one of an older run, and of the same rows compacted (decision
 //!   0055).
@@ -74,14 +75,19 @@ fn narrow_table(database: &Database, name: &str, groups: &str) -> Result<Table> 
 }
 
 fn fill_narrow(database: &Database, table: &Table, rows: u64) -> Result<()> {
-    for index in 0..rows {
+    insert_narrow(table, 0..rows)?;
+    database.compact(table)
+}
+
+fn insert_narrow(table: &Table, rows: Range<u64>) -> Result<()> {
+    for index in rows {
         let mut row = [DatumRef::UInt64(mix(index)); COLUMNS + 1];
         for (column, cell) in row.iter_mut().enumerate().skip(1) {
             *cell = DatumRef::Int32(narrow_value(index, column));
         }
         table.insert_row(&row, Durability::Buffered)?;
     }
-    database.compact(table)
+    Ok(())
 }
 
 fn narrow_value(index: u64, column: usize) -> i32 {
@@ -137,17 +143,23 @@ fn patches(database: &Database, rows: u64) -> Result<()> {
         let change = [("a5", DatumRef::Int32(index as i32))];
         table.patch_row(&[DatumRef::UInt64(mix(index))], &change, Durability::Buffered)?;
     }
-    let (patched, least_patched, _) = measure(|| sums(&table))?;
-    let of_a_patch = |more: f64| more * 10.0 / found as f64;
     println!("compacted  {:>8.2} ms, least {:.2} ms: {found} rows", compacted / 1e6, least_compacted / 1e6);
-    println!("patched    {:>8.2} ms, least {:.2} ms", patched / 1e6, least_patched / 1e6);
-    println!(
-        "           {:.2} times, least {:.2}; {:.0} ns a patch, least {:.0}",
-        patched / compacted,
-        least_patched / least_compacted,
-        of_a_patch(patched - compacted),
-        of_a_patch(least_patched - least_compacted)
-    );
+    let tell = |what: &str, touched: u64| {
+        let (time, least, _) = measure(|| sums(&table))?;
+        let of_a_key = |more: f64| more / touched as f64;
+        println!(
+            "{what:<20} {:>8.2} ms, least {:.2} ms: {:.2} times, least {:.2}; {:.0} ns a key, least {:.0}",
+            time / 1e6,
+            least / 1e6,
+            time / compacted,
+            least / least_compacted,
+            of_a_key(time - compacted),
+            of_a_key(least - least_compacted)
+        );
+        Ok(())
+    };
+    let found_all = found;
+    tell("patched", found_all / 10)?;
     let (filtered_patched, _, (found, sum)) = measure(|| sum_of_passing(&table))?;
     println!(
         "filtered   {:>8.2} ms, patched {:.2} ms: {:.2} times, {:.0} ns a patch ({found} rows, {sum})",
@@ -156,7 +168,12 @@ fn patches(database: &Database, rows: u64) -> Result<()> {
         filtered_patched / filtered,
         (filtered_patched - filtered) * 10.0 / rows as f64
     );
-    Ok(())
+    database.flush()?;
+    tell("patched, flushed", found_all / 10)?;
+    insert_narrow(&table, rows..rows + rows / 20)?;
+    tell("and new", found_all * 3 / 20)?;
+    database.flush()?;
+    tell("and new, flushed", found_all * 3 / 20)
 }
 
 /// A table of so many flushed runs.

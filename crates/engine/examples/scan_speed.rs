@@ -3,9 +3,9 @@
 //! --example scan_speed -- patches|runs|plans|layouts|points [rows] [directory]`.
 //!
 //! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread, and the sum of a
-//!   column over the seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, after a tenth of the
-//!   rows had one of these columns changed, and after a twentieth of the rows came anew at random keys; both before and
-//!   after they were flushed.
+//!   column over the seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, after a tenth of
+//!   the rows had one of these columns changed, and after a twentieth of the rows came anew at random keys; both before
+//!   and after they were flushed.
 //! - `runs`: the sum of a column of all rows, in one thread, of runs of random keys that interleave, each row in a
 //!   tenth of the keys of the younger runs replacing one of an older run, and of the same rows compacted (decision
 //!   0055).

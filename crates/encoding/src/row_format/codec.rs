@@ -9,8 +9,8 @@ use crate::DatumRef;
 /// What a format with a frame does with its payloads. Columns are schema positions.
 pub(super) trait Codec: Send + Sync + fmt::Debug {
     /// Finds the columns of a payload; `spans` has one entry per column, all absent. Says `Null` only if the payload
-    /// does.
-    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault>;
+    /// does. Whether it surely found a value of each column that the scan wants, so that the frame says nothing more.
+    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<bool, Fault>;
 
     /// The value of a piece, checked against the column's type; text may be built in `scratch`.
     fn decode<'a>(&self, column: usize, piece: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault>;

@@ -361,7 +361,7 @@ impl FlatBuffers {
 
 impl Codec for FlatBuffers {
     /// Per wanted column: its entry in the vtable, and for text the vector it points to. O(wanted columns).
-    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault> {
+    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<bool, Fault> {
         let table = Table::open(payload)?;
         let mut find = |column: usize| -> Result<(), Fault> {
             let Some(field) = self.field(column) else { return Ok(()) };
@@ -374,14 +374,15 @@ impl Codec for FlatBuffers {
             spans[column] = Span::at(start, end);
             Ok(())
         };
-        match scan {
+        let found = match scan {
             Scan::Trusted(Some(wanted)) => wanted.iter().try_for_each(find),
             Scan::Trusted(None) => self.order.iter().try_for_each(|&column| find(column)),
             Scan::Strict => {
                 self.order.iter().try_for_each(|&column| find(column))?;
                 self.check_table(&table, spans)
             }
-        }
+        };
+        found.map(|()| false)
     }
 
     fn decode<'a>(&self, column: usize, piece: &'a [u8], _: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault> {

@@ -106,7 +106,7 @@ impl Json {
 impl Codec for Json {
     /// 1. Per member: find the column of its name, then step over its value.
     /// 2. Stop at the last wanted column if the payload is trusted, else check what follows.
-    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault> {
+    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<bool, Fault> {
         if scan.is_strict() {
             std::str::from_utf8(payload).map_err(|e| Fault::new(e.valid_up_to(), "malformed JSON: not UTF-8"))?;
         }
@@ -120,7 +120,7 @@ impl Codec for Json {
         reader.expect(b'{')?;
         reader.skip_space();
         if reader.accept(b'}') {
-            return reader.finish();
+            return reader.finish().map(|()| false);
         }
         while missing > 0 {
             let name_at = reader.position();
@@ -145,11 +145,11 @@ impl Codec for Json {
             reader.skip_space();
             if !reader.accept(b',') {
                 reader.expect(b'}')?;
-                return reader.finish();
+                return reader.finish().map(|()| false);
             }
             reader.skip_space();
         }
-        Ok(())
+        Ok(false)
     }
 
     fn decode<'a>(&self, column: usize, piece: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault> {

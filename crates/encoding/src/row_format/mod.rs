@@ -351,8 +351,10 @@ impl RowFormat {
         };
         let frame = self.frame().parse(value)?;
         let payload = value.get(frame.payload_at..).unwrap_or_default();
-        codec.scan(payload, scan, spans).map_err(|fault| fault.corrupt(frame.payload_at))?;
-        self.settle(&**codec, &frame, scan, payload, spans)?;
+        let are_found = codec.scan(payload, scan, spans).map_err(|fault| fault.corrupt(frame.payload_at))?;
+        if !are_found {
+            self.settle(&**codec, &frame, scan, payload, spans)?;
+        }
         Ok(frame.payload_at)
     }
 

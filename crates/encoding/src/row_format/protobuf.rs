@@ -331,7 +331,7 @@ impl Field {
 impl Codec for Protobuf {
     /// Per field: read its tag, find its column, step over its piece. Ends with the payload, or with the last wanted
     /// column if the payload is trusted.
-    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault> {
+    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<bool, Fault> {
         let missing = match scan {
             Scan::Trusted(Some(wanted)) => wanted.len(),
             _ => usize::MAX,
@@ -340,7 +340,7 @@ impl Codec for Protobuf {
         loop {
             next = self.scan_plain(payload, next, &mut finding);
             if next.0 == payload.len() || finding.missing == 0 {
-                return Ok(());
+                return Ok(finding.missing == 0);
             }
             next = self.scan_field(payload, next, &mut finding)?;
         }

@@ -32,12 +32,12 @@ impl Raw {
 }
 
 impl Codec for Raw {
-    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault> {
+    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<bool, Fault> {
         // An empty payload is also what stands behind null or absent; the frame tells them apart.
         if scan.wants(self.column) && !payload.is_empty() {
             spans[self.column] = Span::at(0, payload.len());
         }
-        Ok(())
+        Ok(false)
     }
 
     fn decode<'a>(&self, _column: usize, piece: &'a [u8], _: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault> {

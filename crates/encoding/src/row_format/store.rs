@@ -69,7 +69,7 @@ impl RowFormat {
         }
         self.reset(&mut scratch.spans);
         match &self.0.codec {
-            Some(codec) => codec.scan(payload, Scan::Strict, &mut scratch.spans).map_err(Fault::refused)?,
+            Some(codec) => codec.scan(payload, Scan::Strict, &mut scratch.spans).map(drop).map_err(Fault::refused)?,
             None => self.accept_packed(payload, &mut scratch.spans)?,
         }
         let mut nulls_filled_in = false;

@@ -1,8 +1,8 @@
 //! New rows among those of a stretch (step 4 of [`super`]).
 //!
-//! 1. A key of the rest that has a whole row, and whose place is between two rows of the stretch, is noted: before which
-//!    row it comes, its key, and the values of the wanted columns, which all are of fixed width. The filter decides on
-//!    it by these values.
+//! 1. A key of the rest that has a whole row, and whose place is between two rows of the stretch, is noted: before
+//!    which row it comes, its key, and the values of the wanted columns, which all are of fixed width. The filter
+//!    decides on it by these values.
 //! 2. The rows of the stretch are appended and changed as if there were no new ones between them.
 //! 3. Then room is made for the new ones, column by column and from the last one on, so that each cell is moved once,
 //!    and their values are written there.

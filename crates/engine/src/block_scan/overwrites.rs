@@ -102,7 +102,7 @@ impl BlockScan {
         })
     }
 
-    /// Notes what the next key of the rest, which is that of a row of the stretch, has of it, if all of it can be noted.
+    /// Notes what the next key of the rest, that of a row of the stretch, has of it, if all of it can be noted.
     fn note_touched(&mut self, touched: &Touched, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
         let (before, decided) = (self.overwrites.len(), self.decisions.len());
         let (mut is_noted, mut decided_by) = (true, None);
@@ -142,8 +142,8 @@ impl BlockScan {
         Ok(is_noted)
     }
 
-    /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes, which patches of several
-    /// shapes would decide together. `false` if that cannot be done in its place.
+    /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes, which patches of
+    /// several shapes would decide together. `false` if that cannot be done in its place.
     #[inline]
     fn note_patch(
         &mut self,

@@ -490,11 +490,7 @@ impl RecordBatchBuilder {
     /// builder must then be dropped.
     pub fn make_room(&mut self, target: usize, first: usize, places: &[u32]) -> Result<()> {
         let column = &mut self.columns[target];
-        let appended = column.values.len().saturating_sub(first);
-        let ascends = places.is_sorted() && places.last().is_none_or(|&last| last as usize <= appended);
-        if !ascends {
-            return Err(Error::invalid("new rows do not come in order between those appended"));
-        }
+        check_places(places, column.values.len().saturating_sub(first))?;
         match &mut column.values {
             Values::Width1(values) => make_room(values, first, places),
             Values::Width2(values) => make_room(values, first, places),
@@ -502,10 +498,24 @@ impl RecordBatchBuilder {
             Values::Width8(values) => make_room(values, first, places),
             Values::Width16(values) => make_room(values, first, places),
             Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => {
-                return Err(Error::invalid(format!("column {target} of the batch takes no rows between others")));
+                return Err(Error::invalid(format!("column {target} of the batch has no cells to be overwritten")));
             }
         }
         column.nulls.append_n_non_nulls(places.len());
+        Ok(())
+    }
+
+    /// Of the cells of a column from that of row `first` of the batch on, moves the last ones, as many as there are
+    /// places, before those at these places, counted from that row and ascending. See [`RecordBatchBuilder::end_rows`].
+    /// O(cells).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if there is no such place; the builder must then be dropped.
+    pub fn weave(&mut self, target: usize, first: usize, places: &[u32]) -> Result<()> {
+        let column = &mut self.columns[target];
+        let others = column.values.len().saturating_sub(first).checked_sub(places.len());
+        check_places(places, others.ok_or_else(|| Error::invalid("there are more places than cells"))?)?;
+        column.weave(first, places);
         Ok(())
     }
 
@@ -807,13 +817,36 @@ impl ColumnBuilder {
             }
             Values::Views(views) => arrange(views.codes_mut(), first, places),
         }
+        self.arrange_nulls(first, places);
+    }
+
+    fn arrange_nulls(&mut self, first: usize, places: &[u32]) {
         if self.nulls.len() > first && self.nulls.as_slice().is_some() {
-            let kept: Vec<bool> = places.iter().map(|&place| self.nulls.is_valid(at(place))).collect();
+            let kept: Vec<bool> = places.iter().map(|&place| self.nulls.is_valid(first + place as usize)).collect();
             self.nulls.truncate(first);
             kept.into_iter().for_each(|is_valid| self.nulls.append(is_valid));
         } else {
             self.nulls.truncate(first);
             self.nulls.append_n_non_nulls(places.len());
+        }
+    }
+
+    /// See [`RecordBatchBuilder::weave`]; all places are there.
+    fn weave(&mut self, first: usize, places: &[u32]) {
+        let cells = self.values.len() - first - places.len();
+        match &mut self.values {
+            // Bits are moved one by one in any case.
+            Values::Bits(_) => return self.arrange(first, &woven(cells, places)),
+            Values::Width1(values) => weave(values, first, places),
+            Values::Width2(values) => weave(values, first, places),
+            Values::Width4(values) => weave(values, first, places),
+            Values::Width8(values) => weave(values, first, places),
+            Values::Width16(values) => weave(values, first, places),
+            Values::Variable { ends, bytes } => weave_texts(ends, bytes, first, places),
+            Values::Views(views) => weave(views.codes_mut(), first, places),
+        }
+        if self.nulls.as_slice().is_some() {
+            self.arrange_nulls(first, &woven(cells, places));
         }
     }
 
@@ -874,6 +907,14 @@ fn arrange<T: Copy>(values: &mut Vec<T>, first: usize, places: &[u32]) {
     values.extend(places.iter().map(|&place| appended[place as usize]));
 }
 
+/// That places ascend and are none behind so many cells.
+fn check_places(places: &[u32], cells: usize) -> Result<()> {
+    match places.is_sorted() && places.last().is_none_or(|&last| last as usize <= cells) {
+        true => Ok(()),
+        false => Err(Error::invalid("new rows do not come in order between those appended")),
+    }
+}
+
 /// Moves the values from `first` on so that there is room for one more before each of these places, counted from there.
 /// From the last one on: each value is moved once.
 fn make_room<T: Copy + Default>(values: &mut Vec<T>, first: usize, places: &[u32]) {
@@ -884,4 +925,49 @@ fn make_room<T: Copy + Default>(values: &mut Vec<T>, first: usize, places: &[u32
         values.copy_within(start..end, start + before + 1);
         end = start;
     }
+}
+
+/// Of the values from `first` on, moves the last ones before those at these places.
+fn weave<T: Copy + Default>(values: &mut Vec<T>, first: usize, places: &[u32]) {
+    let moved = values.split_off(values.len() - places.len());
+    make_room(values, first, places);
+    for (before, (&place, value)) in places.iter().zip(moved).enumerate() {
+        values[first + place as usize + before] = value;
+    }
+}
+
+/// The same of texts, as their bytes and their ends, of which there is one more: the start of the first.
+fn weave_texts(ends: &mut [i32], bytes: &mut [u8], first: usize, places: &[u32]) {
+    let others = ends.len() - 1 - places.len();
+    let moved_ends: Vec<usize> = ends[others..].iter().map(|&end| end as usize).collect();
+    let moved = bytes[moved_ends[0]..].to_vec();
+    // Where the next texts end, moved: from the last one on.
+    let (mut row, mut end) = (others, bytes.len());
+    for (before, &place) in places.iter().enumerate().rev() {
+        let place = first + place as usize;
+        let (start, behind) = (ends[place] as usize, ends[row] as usize);
+        let shift = end - behind;
+        bytes.copy_within(start..behind, start + shift);
+        for row in (place + 1..row + 1).rev() {
+            ends[row + before + 1] = ends[row] + shift as i32;
+        }
+        ends[place + before + 1] = (start + shift) as i32;
+        let text = &moved[moved_ends[before] - moved_ends[0]..moved_ends[before + 1] - moved_ends[0]];
+        end = start + shift - text.len();
+        bytes[end..end + text.len()].copy_from_slice(text);
+        row = place;
+    }
+}
+
+/// The order of so many cells, and behind them those that come before these places.
+fn woven(cells: usize, places: &[u32]) -> Vec<u32> {
+    let mut order = Vec::with_capacity(cells + places.len());
+    let mut new = places.iter().zip(cells as u32..).peekable();
+    for cell in 0..=cells as u32 {
+        while let Some((_, new)) = new.next_if(|(place, _)| **place <= cell) {
+            order.push(new);
+        }
+        order.extend(((cell as usize) < cells).then_some(cell));
+    }
+    order
 }

@@ -1,11 +1,13 @@
 //! Prints what patches cost a scan of columns on this machine, what runs that interleave cost it, which plan of a
 //! filtered scan is the cheaper one, and what columns below rows cost and gain: `cargo run --release -p mycelium-engine
-//! --example scan_speed -- patches|runs|plans|layouts|points [rows] [directory]`.
+//! --example scan_speed -- patches|texts|runs|plans|layouts|points [rows] [directory]`.
 //!
 //! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread, and the sum of a
 //!   column over the seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, after a tenth of
 //!   the rows had one of these columns changed, and after a twentieth of the rows came anew at random keys; both before
 //!   and after they were flushed.
+//! - `texts`: a text and a number of all rows, in one thread: compacted, and after a hundredth and a twentieth of the rows
+//!   came anew at random keys (decision 0107).
 //! - `runs`: the sum of a column of all rows, in one thread, of runs of random keys that interleave, each row in a
 //!   tenth of the keys of the younger runs replacing one of an older run, and of the same rows compacted (decision
 //!   0055).
@@ -174,6 +176,52 @@ fn patches(database: &Database, rows: u64) -> Result<()> {
     tell("and new", found_all * 3 / 20)?;
     database.flush()?;
     tell("and new, flushed", found_all * 3 / 20)
+}
+
+/// Rows, and the sums of their amounts and of the bytes of their texts.
+fn texts_and_amounts(table: &Table) -> Result<(u64, i64)> {
+    let scan = table.scan_batches(ScanOptions { projection: Some(vec![1, 2]), ..ScanOptions::default() })?;
+    let (mut rows, mut sum) = (0, 0);
+    for batch in scan {
+        let batch = batch?;
+        rows += batch.num_rows() as u64;
+        sum += batch.column(0).as_string::<i32>().values().len() as i64;
+        sum += batch.column(1).as_primitive::<Int32Type>().values().iter().map(|&value| i64::from(value)).sum::<i64>();
+    }
+    Ok((rows, sum))
+}
+
+fn texts(database: &Database, rows: u64) -> Result<()> {
+    let schema = Schema::parse("id uint64 not null, kind utf8 not null, amount int32 not null, primary key (id)")?;
+    let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: * columnar", &ColumnSet::from_iter([1, 2]))?;
+    let table =
+        database.create_typed_table("t", schema, TableOptions { layout: Some(layout), ..Default::default() })?;
+    let insert = |rows: Range<u64>| {
+        rows.into_iter().try_for_each(|index| {
+            let (key, kind) = (mix(index), format!("kind {}", mix(index ^ 1) % 100));
+            let row = [DatumRef::UInt64(key), DatumRef::Utf8(&kind), DatumRef::Int32(index as i32)];
+            table.insert_row(&row, Durability::Buffered).map(drop)
+        })
+    };
+    insert(0..rows)?;
+    database.compact(&table)?;
+    let (compacted, least_compacted, _) = measure(|| texts_and_amounts(&table))?;
+    println!("compacted   {:>8.2} ms, least {:.2} ms", compacted / 1e6, least_compacted / 1e6);
+    let mut new = 0;
+    for (of, name) in [(100, "a hundredth"), (20, "a twentieth")] {
+        insert(rows + new..rows + rows / of)?;
+        new = rows / of;
+        let (time, least, _) = measure(|| texts_and_amounts(&table))?;
+        println!(
+            "{name} {:>8.2} ms, least {:.2} ms: {:.2} times; {:.0} ns a new row, least {:.0}",
+            time / 1e6,
+            least / 1e6,
+            time / compacted,
+            (time - compacted) / new as f64,
+            (least - least_compacted) / new as f64
+        );
+    }
+    Ok(())
 }
 
 /// A table of so many flushed runs.
@@ -397,11 +445,12 @@ fn main() -> Result<()> {
     let database = Database::open(&directory, options)?;
     match what.as_str() {
         "patches" => patches(&database, rows)?,
+        "texts" => texts(&database, rows)?,
         "runs" => runs(&database, rows)?,
         "plans" => plans(&database, rows)?,
         "layouts" => layouts(&database, rows)?,
         "points" => points(&database, rows)?,
-        _ => return Err(Error::invalid("patches, runs, plans, layouts or points?")),
+        _ => return Err(Error::invalid("patches, texts, runs, plans, layouts or points?")),
     }
     database.close()
 }

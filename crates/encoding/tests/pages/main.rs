@@ -487,10 +487,19 @@ fn batches_take_pages_as_they_take_rows() {
                 let selected: Vec<u32> = (middle as u32..to as u32).filter(|_| rng.random_bool(share)).collect();
                 let rows: Vec<usize> = (from..middle).chain(selected.iter().map(|&row| row as usize)).collect();
                 let mut places: Vec<u32> = (0..rows.len() as u32).collect();
-                let is_arranged = rng.random_bool(0.5);
+                // Those selected may come between the others.
+                let others = middle - from;
+                let mut between: Vec<u32> = selected.iter().map(|_| rng.random_range(0..=others as u32)).collect();
+                between.sort_unstable();
+                let (is_arranged, is_woven) = [(false, false), (true, false), (false, true)][rng.random_range(0..3)];
                 if is_arranged {
                     places.shuffle(&mut rng);
                     places.truncate(rng.random_range(0..=rows.len()));
+                } else if is_woven {
+                    places.truncate(others);
+                    for (new, &place) in between.iter().enumerate().rev() {
+                        places.insert(place as usize, (others + new) as u32);
+                    }
                 }
                 let mut value = Vec::new();
                 for &place in &places {
@@ -503,6 +512,8 @@ fn batches_take_pages_as_they_take_rows() {
                     builder.append_selected(0, &page, &selected).unwrap();
                     if is_arranged {
                         builder.arrange(0, &places).unwrap();
+                    } else if is_woven {
+                        builder.weave(0, builder.len(), &between).unwrap();
                     }
                     builder.end_rows(places.len());
                 }
@@ -514,6 +525,7 @@ fn batches_take_pages_as_they_take_rows() {
                 assert_eq!(found.schema_ref().as_ref().field(0), &schema.columns()[1].to_arrow_with(texts));
                 assert_eq!(&plain(found.column(0)), expected.column(0), "{name}, seed {seed}, {texts:?}");
                 assert!(builder.arrange(0, &[0]).is_err(), "no cell was appended");
+                assert!(builder.weave(0, 0, &[0]).is_err(), "no cell was appended");
             }
         }
     }

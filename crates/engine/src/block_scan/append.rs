@@ -12,26 +12,30 @@ impl BlockScan {
     /// Takes the next `count` rows of the layer.
     pub(super) fn append_stretch(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let first = builder.len();
-        match self.filter.is_some() {
-            true => self.append_passing(count, builder)?,
-            false => self.append_all(count, builder)?,
-        }
-        match self.filter.is_some() {
-            true => self.overwrite_passing(first, builder)?,
+        match self.selects() {
+            true => {
+                self.append_passing(count, builder)?;
+                self.overwrite_passing(first, builder)?;
+            }
             false => {
+                self.append_all(count, builder)?;
                 for Overwrite { target, offset, value } in &self.overwrites {
                     builder.overwrite(*target, first + offset, *value)?;
                 }
             }
         }
-        let touched = self.overwritten + self.inserts.looked_at();
+        self.counters.rows_merged += (self.overwritten + self.inserts.looked_at()) as u64;
+        self.counters.rows_passed_through += (count - self.overwritten - self.inserts.gone().len()) as u64;
         self.append_inserts(first, builder)?;
-        self.counters.rows_merged += touched as u64;
-        self.counters.rows_passed_through += (count - self.overwritten) as u64;
         for &run in &self.layers[self.at].runs {
             self.runs[run].pass(count, &mut self.row)?;
         }
         Ok(())
+    }
+
+    /// Whether not all rows of the stretch are appended, but those in `passing`.
+    pub(super) fn selects(&self) -> bool {
+        self.filter.is_some() || !self.inserts.gone().is_empty()
     }
 
     /// Changes cells of the rows that passed, the first of which is `first` in the batch. Both ascend.
@@ -62,7 +66,18 @@ impl BlockScan {
 
     /// Step 3 of the module.
     fn append_passing(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        self.find_passing(count)?;
+        match self.filter.is_some() {
+            true => self.find_passing(count)?,
+            false => {
+                self.passing.clear();
+                self.passing.extend(0..count as u32);
+            }
+        }
+        let mut gone = self.inserts.gone().iter().peekable();
+        self.passing.retain(|row| {
+            while gone.next_if(|gone| *gone < row).is_some() {}
+            gone.peek() != Some(&row)
+        });
         self.append_selected(builder)
     }
 

@@ -1,11 +1,13 @@
-//! New rows among those of a stretch (step 4 of [`super`]).
+//! New rows among those of a stretch, and rows of it that are gone (step 4 of [`super`]).
 //!
 //! 1. A key of the rest that has a whole row, and whose place is between two rows of the stretch, is noted: before
-//!    which row it comes, its key, and the values of the wanted columns, which all are of fixed width. The filter
-//!    decides on it by these values.
-//! 2. The rows of the stretch are appended and changed as if there were no new ones between them.
-//! 3. Then room is made for the new ones, column by column and from the last one on, so that each cell is moved once,
-//!    and their values are written there.
+//!    which row it comes, its key, and the values of the wanted columns. The filter decides on it by these values. Where
+//!    all these columns are of fixed width the values are found as those of patches are, otherwise the row is packed.
+//! 2. A row of the stretch that such a packed row replaces, or that is deleted, is noted as gone.
+//! 3. The rows of the stretch but for those gone are appended and changed as if there were no new ones between them.
+//! 4. Then the new ones are put between them, column by column: room is made for them, from the last one on, so that
+//!    each cell is moved once, and their values are written there ([`RecordBatchBuilder::make_room`]); packed ones are
+//!    appended and moved there ([`RecordBatchBuilder::weave`]).
 //!
 //! Cost: O(log) to find the place, as for a patch, and a copy of the rows between two new ones; a step of its own for
 //! each would cost what a stretch costs.
@@ -16,6 +18,7 @@ use mycelium_base::Result;
 use mycelium_encoding::RecordBatchBuilder;
 
 use super::BlockScan;
+use super::layer::Target;
 use super::patches::Overwrite;
 use super::touched::Touched;
 
@@ -26,6 +29,12 @@ pub(super) struct Inserts {
     keys: Vec<u8>,
     /// Their values; the offset counts new rows.
     values: Vec<Overwrite>,
+    /// Or the rows as a whole, in the layout of the batch.
+    packed: Vec<u8>,
+    /// How many bytes these may have, so that the batch surely takes their texts; `None` if values are noted.
+    packed_room: Option<usize>,
+    /// Rows of the stretch that are not to be appended, ascending.
+    gone: Vec<u32>,
     /// Keys that have no row, or none that passes.
     without_row: usize,
     /// Before which of the rows appended each one comes.
@@ -36,6 +45,8 @@ pub(super) struct Inserts {
 struct Insert {
     before: usize,
     key: Range<usize>,
+    /// Empty if its values are noted.
+    packed: Range<usize>,
 }
 
 impl Inserts {
@@ -45,41 +56,78 @@ impl Inserts {
         self.rows.len()
     }
 
-    /// Keys that were found between the rows of the stretch.
+    /// How many more rows there are with these, less those that are gone; none if there are fewer.
+    #[inline]
+    pub(super) fn more(&self) -> usize {
+        self.rows.len().saturating_sub(self.gone.len())
+    }
+
+    /// Keys of the rest that were looked at, but for those of rows of which cells are overwritten.
     pub(super) fn looked_at(&self) -> usize {
         self.rows.len() + self.without_row
     }
 
-    /// Forgets them.
+    /// Rows of the stretch that are not to be appended, ascending.
+    #[inline]
+    pub(super) fn gone(&self) -> &[u32] {
+        &self.gone
+    }
+
+    /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
         self.keys.clear();
         self.values.clear();
+        self.packed.clear();
+        self.packed_room = None;
+        self.gone.clear();
         self.without_row = 0;
     }
 
-    /// Notes a key that has no row, which is all that is to be done about it.
-    pub(super) fn note_gone(&mut self) -> bool {
+    /// Notes a deleted key: that of a row of the stretch, or one between rows, of which nothing is to be done.
+    /// Can always be done.
+    pub(super) fn note_deleted(&mut self, place: usize, is_there: bool) -> bool {
         self.without_row += 1;
+        self.gone.extend(is_there.then_some(place as u32));
         true
     }
 
     /// The keys of the new rows, each with the row of the stretch that it comes before.
     pub(super) fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        self.rows.iter().map(|Insert { before, key }| (*before, &self.keys[key.clone()]))
+        self.rows.iter().map(|Insert { before, key, .. }| (*before, &self.keys[key.clone()]))
     }
 
-    fn push(&mut self, before: usize, key: &[u8]) {
+    /// The packed rows.
+    fn packed_rows(&self) -> impl Iterator<Item = &[u8]> {
+        self.rows.iter().map(|insert| &self.packed[insert.packed.clone()])
+    }
+
+    fn push(&mut self, before: usize, key: &[u8], packed: Range<usize>) {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
-        self.rows.push(Insert { before, key: start..self.keys.len() });
+        self.rows.push(Insert { before, key: start..self.keys.len(), packed });
+    }
+
+    /// Makes `places` where the new rows come, of rows that all were appended, or of these alone.
+    fn find_places(&mut self, appended: Option<&[u32]>) {
+        let befores = self.rows.iter().map(|insert| insert.before);
+        self.places.clear();
+        let Some(appended) = appended else { return self.places.extend(befores.map(|before| before as u32)) };
+        let mut place = 0;
+        self.places.extend(befores.map(|before| {
+            place += appended[place..].iter().take_while(|&&row| (row as usize) < before).count();
+            place as u32
+        }));
     }
 }
 
 impl BlockScan {
-    /// Notes the row that is all that the rest has of its next key, which comes before this row of the stretch, if all
-    /// of it can be noted.
+    /// Notes the values of the row that is all that the rest has of its next key, which comes before this row of the
+    /// stretch, if all of them can be noted.
     pub(super) fn note_new(&mut self, touched: &Touched, before: usize, builder: &RecordBatchBuilder) -> Result<bool> {
+        if self.inserts.packed_room.is_some() {
+            return Ok(false);
+        }
         let (values, row) = (self.inserts.values.len(), self.inserts.len());
         let (mut is_noted, mut passes, mut decided_by) = (true, true, None);
         // Oldest first: the whole row.
@@ -101,7 +149,7 @@ impl BlockScan {
         let key = touched.key().unwrap_or_default();
         passes = passes && is_noted && self.filter.as_ref().map_or(Ok(true), |filter| filter.passes_key(key))?;
         match passes {
-            true => self.inserts.push(before, key),
+            true => self.inserts.push(before, key, 0..0),
             false => {
                 self.inserts.values.truncate(values);
                 self.inserts.without_row += usize::from(is_noted);
@@ -110,25 +158,74 @@ impl BlockScan {
         Ok(is_noted)
     }
 
-    /// Step 3 of the module: puts the new rows among those that were appended of the stretch, the first of which is
+    /// Packs the row that is all that the rest has of its next key, which comes before this row of the stretch, or is
+    /// there in its place. `false` if values of others were noted, or if the batch may not take it beside `most` rows
+    /// of the stretch.
+    pub(super) fn note_packed(
+        &mut self,
+        touched: &Touched,
+        (place, is_there): (usize, bool),
+        most: usize,
+        builder: &RecordBatchBuilder,
+    ) -> Result<bool> {
+        if self.inserts.packed_room.is_none() {
+            if self.inserts.len() > 0 {
+                return Ok(false);
+            }
+            self.inserts.packed_room = Some(self.text_room_beside(most, builder));
+        }
+        let Self { merge, inserts, filter, .. } = self;
+        merge.reset();
+        for (kind, trailer, value) in touched.entries() {
+            if merge.visit(kind, trailer, value)?.is_break() {
+                break;
+            }
+        }
+        let start = inserts.packed.len();
+        let exists = merge.is_settled() && merge.finish(&mut inserts.packed)?;
+        if !exists || inserts.packed_room.is_none_or(|room| inserts.packed.len() > room) {
+            inserts.packed.truncate(start);
+            return Ok(false);
+        }
+        let (key, row) = (touched.key().unwrap_or_default(), &inserts.packed[start..]);
+        let passes = filter.as_ref().map_or(Ok(true), |filter| filter.passes(key, row))?;
+        inserts.gone.extend(is_there.then_some(place as u32));
+        match passes {
+            true => inserts.push(place, key, start..inserts.packed.len()),
+            false => {
+                inserts.packed.truncate(start);
+                inserts.without_row += 1;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes of text that each column of the batch surely takes beside those of the next `most` rows of the layer.
+    fn text_room_beside(&self, most: usize, builder: &RecordBatchBuilder) -> usize {
+        let room = |&Target { target, run, place, .. }: &Target| {
+            let (block, row) = self.runs[run].block()?;
+            let rows = row..block.rows().min(row.saturating_add(most));
+            let bound = block.read(|pages| pages[place].text_bound(rows));
+            Some(builder.text_room(target).saturating_sub(bound))
+        };
+        self.layer().targets.iter().map(|target| room(target).unwrap_or(0)).min().unwrap_or(usize::MAX)
+    }
+
+    /// Step 4 of the module: puts the new rows among those that were appended of the stretch, the first of which is
     /// `first` in the batch, and forgets them. Key columns were appended with those of the others.
     pub(super) fn append_inserts(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let Self { inserts, passing, filter, layers, at, .. } = self;
+        let selects = self.selects();
+        let Self { inserts, passing, layers, at, .. } = self;
         if inserts.len() > 0 {
-            let befores = inserts.rows.iter().map(|insert| insert.before);
-            inserts.places.clear();
-            match filter {
-                None => inserts.places.extend(befores.map(|before| before as u32)),
-                Some(_) => {
-                    let mut place = 0;
-                    inserts.places.extend(befores.map(|before| {
-                        place += passing[place..].iter().take_while(|&&row| (row as usize) < before).count();
-                        place as u32
-                    }));
+            inserts.find_places(selects.then_some(passing));
+            for &Target { target, .. } in &layers[*at].targets {
+                match inserts.packed_room {
+                    None => builder.make_room(target, first, &inserts.places)?,
+                    Some(_) => {
+                        builder.append_cells_of_rows(target, inserts.packed_rows())?;
+                        builder.weave(target, first, &inserts.places)?;
+                    }
                 }
-            }
-            for target in &layers[*at].targets {
-                builder.make_room(target.target, first, &inserts.places)?;
             }
             for &Overwrite { target, offset, value } in &inserts.values {
                 builder.overwrite(target, first + inserts.places[offset] as usize + offset, value)?;

@@ -12,7 +12,7 @@
 //!    bitmap of the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
 //! 4. A row of which the rest only has values of columns of fixed width, in patches or in a newer whole row, stays in
 //!    its stretch, and its cells are overwritten in the batch; so does one of which a younger run has a patch. A new
-//!    whole row of the rest whose wanted columns are all of fixed width is put among the rows of the stretch
+//!    whole row of the rest is put among the rows of the stretch, and one that is replaced or deleted is left out of it
 //!    ([`inserts`]). The keys of the rest are read ahead and found in the block one after the other, each from the last
 //!    one on; what they change is found out once for all that look alike ([`patches`]). Where a changed column is
 //!    tested, the row is decided by itself: by the new values, and by what the tests of other columns found of the
@@ -299,10 +299,10 @@ impl BlockScan {
             self.find_bound();
             let most = self.fitting(most, builder);
             loop {
-                let end = count + self.untouched(count)?.min(most - self.inserts.len() - count);
+                let end = count + self.untouched(count)?.min(most - self.inserts.more() - count);
                 let taken = self.takes_touched(count..end, most, builder)?;
                 count = taken;
-                let is_full = count + self.inserts.len() == most;
+                let is_full = count + self.inserts.more() == most;
                 if taken < end || is_full || !self.overwrites_bound(count, builder)? {
                     break;
                 }

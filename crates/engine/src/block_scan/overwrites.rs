@@ -47,7 +47,7 @@ impl BlockScan {
             touched.read_if_used_up(self.rest())?;
             let were_noted = noted.as_ref().map_or(0, |noted| *noted);
             self.sought = (2 * were_noted).clamp(LEAST_SOUGHT, MOST_SOUGHT);
-            end = end.min(most - self.inserts.len());
+            end = end.min(most - self.inserts.more());
             let (next, last) = (places.get(noted?).copied(), places.last().copied());
             self.places = places;
             match (next, last) {
@@ -68,11 +68,18 @@ impl BlockScan {
         builder: &RecordBatchBuilder,
     ) -> Result<usize> {
         for (noted, &(place, is_there)) in places.iter().enumerate() {
-            let fits = place + self.inserts.len() < most;
+            let fits = place + self.inserts.more() < most;
             let is_noted = match (touched.says(), is_there) {
-                (Says::Patches | Says::Row, true) => fits && self.note_touched(touched, place, builder)?,
-                (Says::Row, false) => fits && self.note_new(touched, place, builder)?,
-                (Says::Gone, false) => self.inserts.note_gone(),
+                (Says::Patches, true) => fits && self.note_touched(touched, place, builder)?,
+                (Says::Row, true) => {
+                    fits && (self.note_touched(touched, place, builder)?
+                        || self.note_packed(touched, (place, true), most, builder)?)
+                }
+                (Says::Row, false) => {
+                    fits && (self.note_new(touched, place, builder)?
+                        || self.note_packed(touched, (place, false), most, builder)?)
+                }
+                (Says::Gone, _) => (fits || !is_there) && self.inserts.note_deleted(place, is_there),
                 _ => false,
             };
             if !is_noted {

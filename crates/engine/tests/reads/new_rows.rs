@@ -9,7 +9,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int16Type, Int32Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
-use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_encoding::{Datum, DatumRef, Schema, TextArrays};
 use mycelium_engine::{
     Background, Database, Durability, FilterPlan, Layout, Options, ScanOptions, Snapshot, Table, TableOptions,
 };
@@ -19,13 +19,13 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 const SCHEMA: &str = "id int64 not null, a int32 not null, b int64 not null, c int16 not null, d int32, name utf8 not \
-                      null, primary key (id)";
+                      null, flag bool not null, primary key (id)";
 const LAYOUTS: [&str; 3] = [
-    "L0 tiered: * packed\nL1 leveled: 1-2 columnar | 3-5 columnar",
+    "L0 tiered: * packed\nL1 leveled: 1-2 columnar | 3-6 columnar",
     "L0 tiered: * packed\nL1 leveled: * columnar",
-    "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2-5 columnar",
+    "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2-6 columnar",
 ];
-const COLUMNS: usize = 6;
+const COLUMNS: usize = 7;
 /// Keys lie between 0 and this.
 const KEYS: i64 = 3000;
 
@@ -40,6 +40,7 @@ fn drawn(id: i64, rng: &mut SmallRng) -> Row {
         Datum::Int16(rng.random_range(-9..9)),
         if rng.random_bool(0.9) { Datum::Int32(rng.random_range(0..100)) } else { Datum::Null },
         Datum::Utf8("n".repeat(rng.random_range(0..6))),
+        Datum::Bool(rng.random_bool(0.5)),
     ]
 }
 
@@ -67,10 +68,10 @@ fn write(table: &Table, model: &mut Model, rng: &mut SmallRng) {
         }
         80..250 => {
             let row = drawn(id, rng);
-            let columns: &[usize] = [&[1][..], &[1, 2], &[3], &[2, 3, 4], &[5]][rng.random_range(0..5)];
+            let columns: &[usize] = [&[1][..], &[1, 2], &[3], &[2, 3, 4], &[5], &[6]][rng.random_range(0..6)];
             let changes: Vec<_> = columns
                 .iter()
-                .map(|&column| (["id", "a", "b", "c", "d", "name"][column], row[column].borrowed()))
+                .map(|&column| (["id", "a", "b", "c", "d", "name", "flag"][column], row[column].borrowed()))
                 .collect();
             table.patch_row(&key, &changes, Durability::Buffered).unwrap();
             // A patch of a row that is not there is nothing.
@@ -90,7 +91,11 @@ fn cell(batch: &RecordBatch, place: usize, column: usize, row: usize) -> Datum {
     match column {
         0 | 2 => Datum::Int64(array.as_primitive::<Int64Type>().value(row)),
         3 => Datum::Int16(array.as_primitive::<Int16Type>().value(row)),
-        5 => Datum::Utf8(array.as_string::<i32>().value(row).to_owned()),
+        5 => Datum::Utf8(match array.as_string_view_opt() {
+            Some(views) => views.value(row).to_owned(),
+            None => array.as_string::<i32>().value(row).to_owned(),
+        }),
+        6 => Datum::Bool(array.as_boolean().value(row)),
         _ => Datum::Int32(array.as_primitive::<Int32Type>().value(row)),
     }
 }
@@ -119,12 +124,10 @@ fn passes(row: &Row, (column, from, to): Within) -> bool {
 
 /// A random scan gives the rows that the model has.
 fn check(table: &Table, snapshot: &Snapshot, model: &Model, rng: &mut SmallRng, context: &str) {
-    let mut projection: Vec<usize> = (0..COLUMNS - 1).collect();
+    // Texts and booleans are put between others in another way.
+    let mut projection: Vec<usize> = (0..if rng.random_bool(0.5) { COLUMNS } else { 5 }).collect();
     projection.shuffle(rng);
-    projection.truncate(rng.random_range(1..COLUMNS));
-    if rng.random_bool(0.1) {
-        projection.push(COLUMNS - 1);
-    }
+    projection.truncate(rng.random_range(1..=projection.len()));
     let tests: Vec<Within> = match rng.random_range(0..6) {
         0 => vec![(1, -20, 20)],
         1 => vec![(0, 500, 2500), (2, -1_000_000, 500_000)],
@@ -147,6 +150,8 @@ fn check(table: &Table, snapshot: &Snapshot, model: &Model, rng: &mut SmallRng, 
         limit,
         filter: (!tests.is_empty()).then(|| Filter { conjuncts: tests.iter().map(|&test| test_of(test)).collect() }),
         filter_plan,
+        texts: [TextArrays::Plain, TextArrays::Views][rng.random_range(0..2)],
+        batch_bytes: [64 << 20, 100][rng.random_range(0..2)],
         ..ScanOptions::default()
     };
     let context = format!("{context}, {options:?}");

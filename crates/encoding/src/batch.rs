@@ -519,6 +519,22 @@ impl RecordBatchBuilder {
         Ok(())
     }
 
+    /// Removes the cells of a column at these places, counted from that of row `first` of the batch and ascending, each
+    /// once. See [`RecordBatchBuilder::end_rows`]. O(cells behind the first of them).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if there is no such place; the builder must then be dropped.
+    pub fn remove(&mut self, target: usize, first: usize, places: &[u32]) -> Result<()> {
+        let column = &mut self.columns[target];
+        let cells = column.values.len().saturating_sub(first);
+        let ascends = places.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascends || places.last().is_some_and(|&last| last as usize >= cells) {
+            return Err(Error::invalid("rows that are gone do not ascend among those appended"));
+        }
+        column.remove(first, places);
+        Ok(())
+    }
+
     /// So many rows were appended column by column.
     pub fn end_rows(&mut self, count: usize) {
         self.rows += count;
@@ -820,6 +836,25 @@ impl ColumnBuilder {
         self.arrange_nulls(first, places);
     }
 
+    /// See [`RecordBatchBuilder::remove`]; all places are there.
+    fn remove(&mut self, first: usize, places: &[u32]) {
+        let cells = self.values.len() - first;
+        match &mut self.values {
+            Values::Bits(_) => return self.arrange(first, &without(cells, places)),
+            Values::Width1(values) => remove(values, first, places),
+            Values::Width2(values) => remove(values, first, places),
+            Values::Width4(values) => remove(values, first, places),
+            Values::Width8(values) => remove(values, first, places),
+            Values::Width16(values) => remove(values, first, places),
+            Values::Variable { ends, bytes } => remove_texts(ends, bytes, first, places),
+            Values::Views(views) => remove(views.codes_mut(), first, places),
+        }
+        match self.nulls.as_slice().is_some() {
+            true => self.arrange_nulls(first, &without(cells, places)),
+            false => self.nulls.truncate(first + cells - places.len()),
+        }
+    }
+
     fn arrange_nulls(&mut self, first: usize, places: &[u32]) {
         if self.nulls.len() > first && self.nulls.as_slice().is_some() {
             let kept: Vec<bool> = places.iter().map(|&place| self.nulls.is_valid(first + place as usize)).collect();
@@ -957,6 +992,41 @@ fn weave_texts(ends: &mut [i32], bytes: &mut [u8], first: usize, places: &[u32])
         bytes[end..end + text.len()].copy_from_slice(text);
         row = place;
     }
+}
+
+/// Removes the values at these places, counted from `first`. Each other is moved once.
+fn remove<T: Copy>(values: &mut Vec<T>, first: usize, places: &[u32]) {
+    let len = values.len();
+    for (removed, &place) in places.iter().enumerate() {
+        let start = first + place as usize + 1;
+        let end = places.get(removed + 1).map_or(len, |&next| first + next as usize);
+        values.copy_within(start..end, start - removed - 1);
+    }
+    values.truncate(len - places.len());
+}
+
+/// The same of texts, as their bytes and their ends, of which there is one more: the start of the first.
+fn remove_texts(ends: &mut Vec<i32>, bytes: &mut Vec<u8>, first: usize, places: &[u32]) {
+    let rows = ends.len() - 1;
+    let mut len = places.first().map_or(bytes.len(), |&place| ends[first + place as usize] as usize);
+    for (removed, &place) in places.iter().enumerate() {
+        let from = first + place as usize + 1;
+        let to = places.get(removed + 1).map_or(rows, |&next| first + next as usize);
+        let (start, end) = (ends[from] as usize, ends[to] as usize);
+        bytes.copy_within(start..end, len);
+        for row in from..to {
+            ends[row - removed] = ends[row + 1] - (start - len) as i32;
+        }
+        len += end - start;
+    }
+    bytes.truncate(len);
+    ends.truncate(rows + 1 - places.len());
+}
+
+/// So many cells but for those at these places.
+fn without(cells: usize, places: &[u32]) -> Vec<u32> {
+    let mut places = places.iter().peekable();
+    (0..cells as u32).filter(|cell| places.next_if_eq(&cell).is_none()).collect()
 }
 
 /// The order of so many cells, and behind them those that come before these places.

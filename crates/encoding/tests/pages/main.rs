@@ -491,7 +491,11 @@ fn batches_take_pages_as_they_take_rows() {
                 let others = middle - from;
                 let mut between: Vec<u32> = selected.iter().map(|_| rng.random_range(0..=others as u32)).collect();
                 between.sort_unstable();
-                let (is_arranged, is_woven) = [(false, false), (true, false), (false, true)][rng.random_range(0..3)];
+                let removed: Vec<u32> = (0..rows.len() as u32).filter(|_| rng.random_bool(share / 2.0)).collect();
+                let [is_arranged, is_woven, is_removed] = {
+                    let choice = rng.random_range(0..4);
+                    [0, 1, 2].map(|other| other == choice)
+                };
                 if is_arranged {
                     places.shuffle(&mut rng);
                     places.truncate(rng.random_range(0..=rows.len()));
@@ -500,6 +504,8 @@ fn batches_take_pages_as_they_take_rows() {
                     for (new, &place) in between.iter().enumerate().rev() {
                         places.insert(place as usize, (others + new) as u32);
                     }
+                } else if is_removed {
+                    places.retain(|place| !removed.contains(place));
                 }
                 let mut value = Vec::new();
                 for &place in &places {
@@ -514,6 +520,8 @@ fn batches_take_pages_as_they_take_rows() {
                         builder.arrange(0, &places).unwrap();
                     } else if is_woven {
                         builder.weave(0, builder.len(), &between).unwrap();
+                    } else if is_removed {
+                        builder.remove(0, builder.len(), &removed).unwrap();
                     }
                     builder.end_rows(places.len());
                 }
@@ -526,6 +534,7 @@ fn batches_take_pages_as_they_take_rows() {
                 assert_eq!(&plain(found.column(0)), expected.column(0), "{name}, seed {seed}, {texts:?}");
                 assert!(builder.arrange(0, &[0]).is_err(), "no cell was appended");
                 assert!(builder.weave(0, 0, &[0]).is_err(), "no cell was appended");
+                assert!(builder.remove(0, 0, &[0]).is_err(), "no cell was appended");
             }
         }
     }

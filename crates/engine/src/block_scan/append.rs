@@ -12,7 +12,7 @@ impl BlockScan {
     /// Takes the next `count` rows of the layer.
     pub(super) fn append_stretch(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let first = builder.len();
-        match self.selects() {
+        match self.filter.is_some() {
             true => {
                 self.append_passing(count, builder)?;
                 self.overwrite_passing(first, builder)?;
@@ -22,6 +22,7 @@ impl BlockScan {
                 for Overwrite { target, offset, value } in &self.overwrites {
                     builder.overwrite(*target, first + offset, *value)?;
                 }
+                self.remove_gone(first, builder)?;
             }
         }
         self.counters.rows_merged += (self.overwritten + self.inserts.looked_at()) as u64;
@@ -31,11 +32,6 @@ impl BlockScan {
             self.runs[run].pass(count, &mut self.row)?;
         }
         Ok(())
-    }
-
-    /// Whether not all rows of the stretch are appended, but those in `passing`.
-    pub(super) fn selects(&self) -> bool {
-        self.filter.is_some() || !self.inserts.gone().is_empty()
     }
 
     /// Changes cells of the rows that passed, the first of which is `first` in the batch. Both ascend.
@@ -60,25 +56,36 @@ impl BlockScan {
         if builder.has_key_columns() {
             self.append_keys(0..count, builder)?;
         }
-        builder.end_rows(count);
+        builder.end_rows(count - self.inserts.gone().len());
         Ok(())
+    }
+
+    /// Removes the cells of rows that are gone, of a stretch that was appended as it lies from row `first` of the batch
+    /// on.
+    fn remove_gone(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let gone = self.inserts.gone();
+        match gone.is_empty() {
+            true => Ok(()),
+            false => self.layer().targets.iter().try_for_each(|to| builder.remove(to.target, first, gone)),
+        }
     }
 
     /// Step 3 of the module.
     fn append_passing(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        match self.filter.is_some() {
-            true => self.find_passing(count)?,
-            false => {
-                self.passing.clear();
-                self.passing.extend(0..count as u32);
-            }
-        }
-        let mut gone = self.inserts.gone().iter().peekable();
-        self.passing.retain(|row| {
-            while gone.next_if(|gone| *gone < row).is_some() {}
-            gone.peek() != Some(&row)
-        });
+        self.find_passing(count)?;
+        self.leave_out_gone();
         self.append_selected(builder)
+    }
+
+    /// Leaves out what is gone of `passing`; both ascend.
+    fn leave_out_gone(&mut self) {
+        let mut gone = self.inserts.gone().iter().peekable();
+        if gone.peek().is_some() {
+            self.passing.retain(|row| {
+                while gone.next_if(|gone| *gone < row).is_some() {}
+                gone.peek() != Some(&row)
+            });
+        }
     }
 
     /// Appends the rows in `passing` of the layer.
@@ -105,17 +112,22 @@ impl BlockScan {
         Ok(())
     }
 
-    /// Appends the key columns of these rows of the stretch, ascending, and of the new ones between them.
+    /// Appends the key columns of these rows of the stretch, ascending, but for those gone, and of the new ones between
+    /// them.
     fn append_keys(&mut self, rows: impl Iterator<Item = usize>, builder: &mut RecordBatchBuilder) -> Result<()> {
         let Self { layers, at, runs, inserts, row: key, .. } = self;
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(()) };
         let mut inserted = inserts.keys().peekable();
+        let mut gone = inserts.gone().iter().map(|&row| row as usize).peekable();
         for row in rows {
             while let Some((_, key)) = inserted.next_if(|(before, _)| *before <= row) {
                 builder.append_key(key)?;
             }
-            block.write_key(first + row, key)?;
-            builder.append_key(key)?;
+            while gone.next_if(|gone| *gone < row).is_some() {}
+            if gone.peek() != Some(&row) {
+                block.write_key(first + row, key)?;
+                builder.append_key(key)?;
+            }
         }
         inserted.try_for_each(|(_, key)| builder.append_key(key))
     }

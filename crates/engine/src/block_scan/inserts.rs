@@ -4,7 +4,8 @@
 //!    which row it comes, its key, and the values of the wanted columns. The filter decides on it by these values. Where
 //!    all these columns are of fixed width the values are found as those of patches are, otherwise the row is packed.
 //! 2. A row of the stretch that such a packed row replaces, or that is deleted, is noted as gone.
-//! 3. The rows of the stretch but for those gone are appended and changed as if there were no new ones between them.
+//! 3. The rows of the stretch are appended and changed as if there were no new ones between them, and those gone are
+//!    removed: not appended where a filter selects rows, and otherwise cut out.
 //! 4. Then the new ones are put between them, column by column: room is made for them, from the last one on, so that
 //!    each cell is moved once, and their values are written there ([`RecordBatchBuilder::make_room`]); packed ones are
 //!    appended and moved there ([`RecordBatchBuilder::weave`]).
@@ -108,15 +109,14 @@ impl Inserts {
         self.rows.push(Insert { before, key: start..self.keys.len(), packed });
     }
 
-    /// Makes `places` where the new rows come, of rows that all were appended, or of these alone.
+    /// Makes `places` where the new rows come, of rows that were appended but for those gone, or of these alone.
     fn find_places(&mut self, appended: Option<&[u32]>) {
-        let befores = self.rows.iter().map(|insert| insert.before);
+        let listed = appended.unwrap_or(&self.gone);
+        let mut before = 0;
         self.places.clear();
-        let Some(appended) = appended else { return self.places.extend(befores.map(|before| before as u32)) };
-        let mut place = 0;
-        self.places.extend(befores.map(|before| {
-            place += appended[place..].iter().take_while(|&&row| (row as usize) < before).count();
-            place as u32
+        self.places.extend(self.rows.iter().map(|insert| {
+            before += listed[before..].iter().take_while(|&&row| (row as usize) < insert.before).count();
+            if appended.is_some() { before as u32 } else { (insert.before - before) as u32 }
         }));
     }
 }
@@ -214,10 +214,9 @@ impl BlockScan {
     /// Step 4 of the module: puts the new rows among those that were appended of the stretch, the first of which is
     /// `first` in the batch, and forgets them. Key columns were appended with those of the others.
     pub(super) fn append_inserts(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let selects = self.selects();
-        let Self { inserts, passing, layers, at, .. } = self;
+        let Self { inserts, passing, filter, layers, at, .. } = self;
         if inserts.len() > 0 {
-            inserts.find_places(selects.then_some(passing));
+            inserts.find_places(filter.is_some().then_some(passing));
             for &Target { target, .. } in &layers[*at].targets {
                 match inserts.packed_room {
                     None => builder.make_room(target, first, &inserts.places)?,

@@ -40,6 +40,7 @@
 pub mod aggregate;
 pub mod batch;
 mod batch_rows;
+mod cell_moves;
 pub mod combiner;
 pub mod datum;
 mod datum_text;

@@ -6,8 +6,8 @@
 //!   column over the seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, after a tenth of
 //!   the rows had one of these columns changed, and after a twentieth of the rows came anew at random keys; both before
 //!   and after they were flushed.
-//! - `texts`: a text and a number of all rows, in one thread: compacted, and after a hundredth and a twentieth of the rows
-//!   came anew at random keys (decision 0107).
+//! - `texts`: a text and a number of all rows, in one thread: compacted, and after a hundredth and a twentieth of the
+//!   rows came anew at random keys (decision 0107).
 //! - `runs`: the sum of a column of all rows, in one thread, of runs of random keys that interleave, each row in a
 //!   tenth of the keys of the younger runs replacing one of an older run, and of the same rows compacted (decision
 //!   0055).

@@ -1,8 +1,8 @@
 //! New rows among those of a stretch, and rows of it that are gone (step 4 of [`super`]).
 //!
 //! 1. A key of the rest that has a whole row, and whose place is between two rows of the stretch, is noted: before
-//!    which row it comes, its key, and the values of the wanted columns. The filter decides on it by these values. Where
-//!    all these columns are of fixed width the values are found as those of patches are, otherwise the row is packed.
+//!    which row it comes, its key, and the values of the wanted columns. The filter decides on it by these values.
+//!    Where all of these are of fixed width they are found as those of patches are, otherwise the row is packed.
 //! 2. A row of the stretch that such a packed row replaces, or that is deleted, is noted as gone.
 //! 3. The rows of the stretch are appended and changed as if there were no new ones between them, and those gone are
 //!    removed: not appended where a filter selects rows, and otherwise cut out.
@@ -34,6 +34,8 @@ pub(super) struct Inserts {
     packed: Vec<u8>,
     /// How many bytes these may have, so that the batch surely takes their texts; `None` if values are noted.
     packed_room: Option<usize>,
+    /// Whether a row had to be packed among others whose values were noted: then all are, from the next stretch on.
+    packs: bool,
     /// Rows of the stretch that are not to be appended, ascending.
     gone: Vec<u32>,
     /// Keys that have no row, or none that passes.
@@ -74,7 +76,7 @@ impl Inserts {
         &self.gone
     }
 
-    /// Forgets all.
+    /// Forgets the rows.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
         self.keys.clear();
@@ -125,7 +127,7 @@ impl BlockScan {
     /// Notes the values of the row that is all that the rest has of its next key, which comes before this row of the
     /// stretch, if all of them can be noted.
     pub(super) fn note_new(&mut self, touched: &Touched, before: usize, builder: &RecordBatchBuilder) -> Result<bool> {
-        if self.inserts.packed_room.is_some() {
+        if self.inserts.packs || self.inserts.packed_room.is_some() {
             return Ok(false);
         }
         let (values, row) = (self.inserts.values.len(), self.inserts.len());
@@ -170,6 +172,7 @@ impl BlockScan {
     ) -> Result<bool> {
         if self.inserts.packed_room.is_none() {
             if self.inserts.len() > 0 {
+                self.inserts.packs = true;
                 return Ok(false);
             }
             self.inserts.packed_room = Some(self.text_room_beside(most, builder));

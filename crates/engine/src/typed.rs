@@ -537,6 +537,11 @@ impl BatchScan {
             }
             ScanSource::Blocks { scan, .. } => scan.fill(builder, left, &mut steps)?,
         }
+        if builder.is_empty() && builder.is_full() {
+            // The texts that fill it were of rows that are gone; others follow.
+            builder.finish()?;
+            return Ok(Some(None));
+        }
         match (steps == 0 && *left > 0 && !builder.is_full(), builder.is_empty()) {
             (true, _) => Ok(Some(None)),
             (false, true) => Ok(None),

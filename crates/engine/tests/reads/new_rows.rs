@@ -211,3 +211,31 @@ fn scans_among_new_rows_are_the_models_at_every_snapshot() {
         }
     }
 }
+
+/// The deleted row's text filled the batch, and a batch without rows was taken for the end.
+#[test]
+fn a_scan_ended_where_the_only_row_of_a_batch_was_deleted() {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let schema = Schema::parse(SCHEMA).unwrap();
+    let layout = Some(Layout::parse(LAYOUTS[1], &schema.value_columns()).unwrap());
+    let table = database.create_typed_table("t", schema, TableOptions { layout, ..TableOptions::default() }).unwrap();
+    let mut rng = SmallRng::seed_from_u64(1);
+    for id in 0..1000 {
+        let mut row = drawn(id, &mut rng);
+        // Behind many in one batch, so that stretches are taken, some that fill one each.
+        row[5] = Datum::Utf8("text".repeat(if id < 900 { 1 } else { 3000 }));
+        let cells: Vec<DatumRef<'_>> = row.iter().map(Datum::borrowed).collect();
+        table.insert_row(&cells, Durability::Buffered).unwrap();
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    (1..1000).step_by(100).for_each(|id| drop(table.delete_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap()));
+    for texts in [TextArrays::Plain, TextArrays::Views] {
+        for batch_bytes in [50, 1000, 10_000] {
+            let options = ScanOptions { texts, batch_bytes, ..ScanOptions::default() };
+            let rows = table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows());
+            assert_eq!(rows.sum::<usize>(), 1000 - 10, "{texts:?}, {batch_bytes} bytes");
+        }
+    }
+}

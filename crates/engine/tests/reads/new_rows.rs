@@ -230,7 +230,9 @@ fn a_scan_ended_where_the_only_row_of_a_batch_was_deleted() {
     }
     database.flush().unwrap();
     database.compact(&table).unwrap();
-    (1..1000).step_by(100).for_each(|id| drop(table.delete_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap()));
+    for id in (1..1000).step_by(100) {
+        table.delete_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap();
+    }
     for texts in [TextArrays::Plain, TextArrays::Views] {
         for batch_bytes in [50, 1000, 10_000] {
             let options = ScanOptions { texts, batch_bytes, ..ScanOptions::default() };

@@ -18,6 +18,8 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
+use crate::whole_rows::{delete, delete_range};
+
 const SCHEMA: &str = "id int64 not null, a int32 not null, b int64 not null, c int16 not null, d int32, name utf8 not \
                       null, flag bool not null, primary key (id)";
 const LAYOUTS: [&str; 3] = [
@@ -58,13 +60,10 @@ fn write(table: &Table, model: &mut Model, rng: &mut SmallRng) {
     match rng.random_range(0..1000) {
         0 => {
             let to = (id + rng.random_range(1..20)).min(KEYS);
-            let end = table.row_key(&[DatumRef::Int64(to)]).unwrap();
-            table.delete_range(&table.row_key(&key).unwrap(), &end, Durability::Buffered).unwrap();
-            model.retain(|other, _| !(id..to).contains(other));
+            delete_range(table, model, id..to);
         }
         1..80 => {
-            table.delete_row(&key, Durability::Buffered).unwrap();
-            model.remove(&id);
+            delete(table, model, id);
         }
         80..250 => {
             let row = drawn(id, rng);

@@ -2,6 +2,7 @@
 //! packed at once, and what is patched, deleted, newer than the snapshot or null in some of them is not.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_encoding::{Datum, DatumRef, Schema};
@@ -35,6 +36,19 @@ fn drawn(column: usize, rng: &mut SmallRng) -> Option<i64> {
     (column != 4 || rng.random_bool(0.5)).then(|| rng.random_range(-1000..1000))
 }
 
+/// Deletes a row from a table and its model.
+pub(crate) fn delete<R>(table: &Table, model: &mut BTreeMap<i64, R>, id: i64) {
+    table.delete_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap();
+    model.remove(&id);
+}
+
+/// Deletes the rows of a range of keys from both.
+pub(crate) fn delete_range<R>(table: &Table, model: &mut BTreeMap<i64, R>, ids: Range<i64>) {
+    let key = |id| table.row_key(&[DatumRef::Int64(id)]).unwrap();
+    table.delete_range(&key(ids.start), &key(ids.end), Durability::Buffered).unwrap();
+    model.retain(|id, _| !ids.contains(id));
+}
+
 /// One random write to the table and the model.
 fn write(table: &Table, model: &mut Model, rng: &mut SmallRng) {
     let id = rng.random_range(0..KEYS);
@@ -42,13 +56,10 @@ fn write(table: &Table, model: &mut Model, rng: &mut SmallRng) {
     match rng.random_range(0..100) {
         0 => {
             let to = (id + rng.random_range(1..20)).min(KEYS);
-            let end = table.row_key(&[DatumRef::Int64(to)]).unwrap();
-            table.delete_range(&table.row_key(&key).unwrap(), &end, Durability::Buffered).unwrap();
-            model.retain(|other, _| !(id..to).contains(other));
+            delete_range(table, model, id..to);
         }
         1..15 => {
-            table.delete_row(&key, Durability::Buffered).unwrap();
-            model.remove(&id);
+            delete(table, model, id);
         }
         15..40 if model.contains_key(&id) => {
             let column = rng.random_range(1..6);

@@ -171,9 +171,9 @@ impl WantedRuns<'_> {
         self.columns.is_none_or(shares)
     }
 
-    /// Whether entries with these marks may say something.
-    fn concern(&self, marks: u64) -> bool {
-        self.marks.is_none_or(|wanted| wanted & marks != 0)
+    /// Whether entries with such marks may say something.
+    fn concern(&self, marks: impl Fn() -> u64) -> bool {
+        self.marks.is_none_or(|wanted| wanted & marks() != 0)
     }
 }
 
@@ -224,7 +224,7 @@ impl Sources {
     /// All memtables but those that a snapshot filter at `filter` rules out, or what is wanted.
     fn add_memtables(&mut self, state: &TableState, filter: Option<SequenceNumber>, wanted: &WantedRuns<'_>) {
         for memtable in state.memtables() {
-            if memtable.is_empty() || !wanted.concern(memtable.marks()) {
+            if memtable.is_empty() || !wanted.concern(|| memtable.marks()) {
                 continue;
             }
             let oldest = memtable.sequence_range().map(|(oldest, _)| oldest);
@@ -259,7 +259,7 @@ impl Sources {
             }
         }
         let in_layer = wanted.layer_runs.iter().any(|of_layer| std::ptr::eq(*of_layer, run));
-        if !in_layer && !files.iter().any(|file| wanted.concern(file.marks())) {
+        if !in_layer && !files.iter().any(|file| wanted.concern(|| file.marks())) {
             return;
         }
         let seen = files.iter().any(|file| file.sst.min_sequence() <= options.snapshot);

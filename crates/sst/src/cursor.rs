@@ -4,10 +4,11 @@
 //! 2. `next` stays within the block, which is the fast path; at its end the next visible block is loaded.
 //! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or
 //!    with read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when
-//!    it is entered. Where nobody asked for read-ahead the window is what the caller expects to read, or small, after a
-//!    seek and grows by half each time only after a while, so that short scans read little; what comes next is
-//!    announced to the disk farther ahead. From one cached block to the next there may be a link, which saves looking
-//!    it up ([`mycelium_cache::ChainedBlock`]).
+//!    it is entered. Where nobody asked for read-ahead the window is small after a seek and grows by half each time
+//!    only after a while, so that short scans read little; what comes next is announced to the disk farther ahead.
+//!    Where the caller says how much is likely to be read ([`CursorOptions::expected`]), a read takes the blocks that
+//!    are likely to be needed and no others: to read one in vain costs about as much as to read one by itself. From one
+//!    cached block to the next there may be a link, which saves looking it up ([`mycelium_cache::ChainedBlock`]).
 //!
 //! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both
 //! directions without being read (Kim, "snapshot filters", section V).
@@ -36,8 +37,8 @@ pub struct CursorOptions {
     /// The bytes read at once, at most 64 MiB; 0 reads single blocks until the cursor has gone from one to the next,
     /// and then grows by itself up to 256 KiB.
     pub read_ahead: usize,
-    /// Where `read_ahead` is 0: the bytes that are likely to be read from where a seek leads to, at most 256 KiB. If
-    /// that block is not cached, so many are read at once with it. 0 if it is not known.
+    /// Where `read_ahead` is 0: the bytes that are likely to be read from where a seek leads to, at most 256 KiB. What
+    /// is not cached of so many is read at once, and behind them less than without. 0 if it is not known.
     pub expected: usize,
 }
 
@@ -145,20 +146,37 @@ struct Window {
     travelled: usize,
     /// Where what the disk was told to fetch ends, or 0.
     announced: u64,
+    /// Where what the caller expects to read ends, or 0 if that is not known.
+    goal: u64,
 }
 
 impl Window {
     /// Forgets the way travelled; the next read is of `wanted` bytes.
     fn begin(&mut self, wanted: usize) {
-        (self.wanted, self.travelled, self.announced) = (wanted, 0, 0);
+        (self.wanted, self.travelled, self.announced, self.goal) = (wanted, 0, 0, 0);
     }
 
-    /// After a read of `len` bytes: the next is half again as long once the way is long enough, and of `most` bytes at
-    /// most.
+    /// A seek led to this block, and so many bytes are likely to be read from there. Where in the block it led is not
+    /// known before it is read: half of it is added.
+    fn expect(&mut self, entry: IndexEntry, bytes: usize) {
+        self.goal = entry.offset + entry.len / 2 + bytes as u64;
+        // They were too few for who goes on behind them, but perhaps not by much.
+        self.wanted = FIRST_WINDOW.min(bytes / 4);
+    }
+
+    /// The bytes that are likely to be needed from this block on: all blocks that begin before the goal, if they are as
+    /// long as it.
+    fn expected_from(&self, entry: IndexEntry) -> Option<usize> {
+        let left = self.goal.checked_sub(entry.offset).filter(|left| *left > 0)?;
+        Some((left + entry.len - 1) as usize)
+    }
+
+    /// After a read of `len` bytes: the next is half again as long once the way is long enough, or longer than was
+    /// expected, and of `most` bytes at most.
     fn travel(&mut self, len: usize, most: usize) {
         self.travelled = self.travelled.saturating_add(len);
-        if self.travelled >= STEADY {
-            self.wanted = (self.wanted + self.wanted / 2).min(most);
+        if self.travelled >= STEADY || self.goal > 0 {
+            self.wanted = (self.wanted.max(len) * 3 / 2).min(most);
         }
     }
 
@@ -279,6 +297,22 @@ impl<B: BlockPosition> SstCursor<B> {
         Ok(true)
     }
 
+    /// The bytes that are likely to be read from where the next seek leads to.
+    pub(crate) fn set_expected(&mut self, bytes: usize) {
+        self.options.expected = bytes;
+    }
+
+    /// The bytes that are likely to be read behind the file's end, by what was expected and how far the cursor has
+    /// come; 0 if that is not known.
+    pub(crate) fn expected_behind(&self) -> usize {
+        let left = self.window.goal.saturating_sub(self.index().offset(self.file.block_count())) as usize;
+        match (self.window.goal, left) {
+            (0, _) => 0,
+            (_, 0) => self.window.wanted.max(1),
+            (_, left) => left,
+        }
+    }
+
     pub(crate) fn set_same_key(&mut self, same: bool) {
         self.block.set_same_key(same);
     }
@@ -328,6 +362,9 @@ impl<B: BlockPosition> SstCursor<B> {
 
     /// Takes up block `i`, unless it is the current one.
     fn load(&mut self, i: usize, direction: Direction) -> Result<()> {
+        if self.window.goal == 0 && self.options.expected > 0 && direction == Direction::Forward {
+            self.window.expect(self.index().entry(i), self.options.expected.min(AUTOMATIC_WINDOW));
+        }
         if self.current == i && self.block.is_loaded() {
             return Ok(());
         }
@@ -344,27 +381,29 @@ impl<B: BlockPosition> SstCursor<B> {
             self.counters.block_cache_hits += 1;
             return self.take_up_cached(cached, entry.offset, went_on);
         }
+        self.read(entry, direction, went_on)
+    }
+
+    /// Takes up the current block, which is in memory nowhere, and reads others with it if they are likely to be asked
+    /// for.
+    fn read(&mut self, entry: IndexEntry, direction: Direction, went_on: bool) -> Result<()> {
         let most = match self.options.read_ahead {
-            0 if went_on => AUTOMATIC_WINDOW,
-            0 if direction == Direction::Forward && self.options.expected as u64 > entry.len / 2 => {
-                return self.read_expected(i, entry);
-            }
-            0 => {
+            0 => AUTOMATIC_WINDOW,
+            most => most.min(MAX_WINDOW),
+        };
+        let expected = self.window.expected_from(entry).filter(|_| direction == Direction::Forward);
+        let wanted = match expected {
+            Some(expected) if expected as u64 > entry.len => expected,
+            None if went_on || self.options.read_ahead > 0 => self.window.wanted.min(most),
+            _ => {
                 let bytes = self.file.read_block(entry, &mut self.decompressor, &mut self.counters)?;
                 return self.take_up_read(bytes, entry.offset);
             }
-            most => most.min(MAX_WINDOW),
         };
-        let end = self.read_window(i, direction, self.window.wanted.min(most))?;
-        self.travel(end, direction, most);
-        self.load_from_window(entry)
-    }
-
-    /// Takes up block `i`, which a seek led to, and reads as many behind it as are likely to be asked for. Where in it
-    /// the seek led is not known before it is read: half of it is added.
-    fn read_expected(&mut self, i: usize, entry: IndexEntry) -> Result<()> {
-        let wanted = self.options.expected.min(AUTOMATIC_WINDOW) + entry.len as usize / 2;
-        self.read_window(i, Direction::Forward, wanted)?;
+        let end = self.read_window(self.current, direction, wanted)?;
+        if expected.is_none() {
+            self.travel(end, direction, most);
+        }
         self.load_from_window(entry)
     }
 

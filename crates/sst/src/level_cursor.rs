@@ -114,13 +114,16 @@ impl<B: BlockPosition> LevelCursor<B> {
         visible
     }
 
-    /// The cursor of file `i`, kept if it is the current one.
-    fn open(&mut self, i: usize) -> &mut SstCursor<B> {
+    /// The cursor of file `i`, kept if it is the current one, of which `expected` bytes are likely to be read.
+    fn open(&mut self, i: usize, expected: usize) -> &mut SstCursor<B> {
         if self.current != i {
             self.leave();
             self.current = i;
         }
-        self.cursor.get_or_insert_with(|| SstCursor::over(&self.files[i], self.options, &self.wanted))
+        let over = || SstCursor::over(&self.files[i], self.options, &self.wanted);
+        let cursor = self.cursor.get_or_insert_with(over);
+        cursor.set_expected(expected);
+        cursor
     }
 
     fn leave(&mut self) {
@@ -129,11 +132,11 @@ impl<B: BlockPosition> LevelCursor<B> {
         }
     }
 
-    /// To the first entry of the first file from `i` on.
-    fn first_from(&mut self, mut i: usize) -> Result<()> {
+    /// To the first entry of the first file from `i` on, of which `expected` bytes are likely to be read.
+    fn first_from(&mut self, mut i: usize, expected: usize) -> Result<()> {
         while i < self.part.end {
             if self.is_visible(i) {
-                let cursor = self.open(i);
+                let cursor = self.open(i, expected);
                 cursor.seek_to_first()?;
                 if cursor.valid() {
                     return Ok(());
@@ -150,7 +153,7 @@ impl<B: BlockPosition> LevelCursor<B> {
         while i > self.part.start {
             i -= 1;
             if self.is_visible(i) {
-                let cursor = self.open(i);
+                let cursor = self.open(i, self.options.expected);
                 cursor.seek_to_last()?;
                 if cursor.valid() {
                     return Ok(());
@@ -163,7 +166,8 @@ impl<B: BlockPosition> LevelCursor<B> {
 
     #[inline(never)]
     fn next_file(&mut self, i: usize) -> Result<()> {
-        self.first_from(i + 1)?;
+        let expected = self.cursor.as_ref().map_or(0, SstCursor::expected_behind);
+        self.first_from(i + 1, expected)?;
         let same = self.cursor.as_ref().is_some_and(|cursor| cursor.valid() && cursor.key() == self.last_key);
         if let Some(cursor) = &mut self.cursor {
             cursor.set_same_key(same);
@@ -203,7 +207,7 @@ impl<B: BlockPosition> Cursor for LevelCursor<B> {
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
-        self.first_from(self.part.start)
+        self.first_from(self.part.start, self.options.expected)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
@@ -214,7 +218,7 @@ impl<B: BlockPosition> Cursor for LevelCursor<B> {
         let mut i = self.files.first_not_before(key, &self.part);
         while i < self.part.end {
             if self.is_visible(i) {
-                let cursor = self.open(i);
+                let cursor = self.open(i, self.options.expected);
                 cursor.seek(key, trailer)?;
                 if cursor.valid() {
                     return Ok(());
@@ -232,7 +236,7 @@ impl<B: BlockPosition> Cursor for LevelCursor<B> {
         while i > self.part.start {
             i -= 1;
             if self.is_visible(i) {
-                let cursor = self.open(i);
+                let cursor = self.open(i, self.options.expected);
                 cursor.seek_before(key, trailer)?;
                 if cursor.valid() {
                     return Ok(());

@@ -243,34 +243,36 @@ impl ScanTally {
 }
 
 /// Entries read of each level by a scan of `wanted`: of the column of which most was read. `columns_of` says what a
-/// format holds.
+/// format holds. By level.
 fn entries_by_level<'f>(
-    runs: &[TalliedRun],
+    mut runs: Vec<TalliedRun>,
     wanted: &ColumnSet,
     columns_of: impl Fn(usize) -> &'f ColumnSet,
-) -> BTreeMap<usize, u64> {
-    let mut levels: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
-    for run in runs {
-        *levels.entry(run.level).or_default().entry(run.format).or_default() += run.entries;
-    }
-    let most = |formats: BTreeMap<usize, u64>| -> u64 {
-        if formats.len() == 1 {
-            return formats.into_values().sum();
+) -> Vec<(usize, u64)> {
+    runs.sort_unstable_by_key(|run| (run.level, run.format));
+    runs.dedup_by(|run, same| {
+        let is_same = (run.level, run.format) == (same.level, same.format);
+        same.entries += if is_same { run.entries } else { 0 };
+        is_same
+    });
+    let of_level = |formats: &[TalliedRun]| {
+        if let [only] = formats {
+            return (only.level, only.entries);
         }
         let of_column = |column: usize| -> u64 {
-            let holding = formats.iter().filter(|(format, _)| columns_of(**format).contains(column));
-            holding.map(|(_, entries)| *entries).sum()
+            let holding = formats.iter().filter(|run| columns_of(run.format).contains(column));
+            holding.map(|run| run.entries).sum()
         };
-        wanted.iter().map(of_column).max().unwrap_or_default()
+        (formats[0].level, wanted.iter().map(of_column).max().unwrap_or_default())
     };
-    levels.into_iter().map(|(level, formats)| (level, most(formats))).collect()
+    runs.chunk_by(|a, b| a.level == b.level).map(of_level).collect()
 }
 
 impl Drop for ScanTally {
     fn drop(&mut self) {
         let Ok(projection) = self.traces.recorder.projection(&self.columns) else { return };
         let runs = std::mem::take(&mut *self.runs.lock());
-        for (level, entries) in entries_by_level(&runs, &self.columns, |format| self.tree.formats[format].columns()) {
+        for (level, entries) in entries_by_level(runs, &self.columns, |format| self.tree.formats[format].columns()) {
             if entries > 0 {
                 projection.add_scans(level.min(self.traces.levels - 1), 1, entries);
             }
@@ -388,7 +390,7 @@ mod tests {
             entries,
         };
         let runs: Vec<TalliedRun> = runs.iter().enumerate().map(run).collect();
-        entries_by_level(&runs, &wanted.parse().unwrap(), |format| &formats[format]).into_iter().collect()
+        entries_by_level(runs, &wanted.parse().unwrap(), |format| &formats[format])
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //!    it is entered. Where nobody asked for read-ahead the window is small after a seek and grows by half each time
 //!    only after a while, so that short scans read little; what comes next is announced to the disk farther ahead.
 //!    Where the caller says how much is likely to be read ([`CursorOptions::expected`]), a read takes the blocks that
-//!    are likely to be needed and no others: to read one in vain costs about as much as to read one by itself. From one
-//!    cached block to the next there may be a link, which saves looking it up ([`mycelium_cache::ChainedBlock`]).
+//!    are more likely to be needed than not: one read in vain costs about as much as another read. From one cached
+//!    block to the next there may be a link, which saves looking it up ([`mycelium_cache::ChainedBlock`]).
 //!
 //! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both
 //! directions without being read (Kim, "snapshot filters", section V).
@@ -362,8 +362,9 @@ impl<B: BlockPosition> SstCursor<B> {
 
     /// Takes up block `i`, unless it is the current one.
     fn load(&mut self, i: usize, direction: Direction) -> Result<()> {
-        if self.window.goal == 0 && self.options.expected > 0 && direction == Direction::Forward {
-            self.window.expect(self.index().entry(i), self.options.expected.min(AUTOMATIC_WINDOW));
+        let CursorOptions { read_ahead, expected, .. } = self.options;
+        if self.window.goal == 0 && expected > 0 && read_ahead == 0 && direction == Direction::Forward {
+            self.window.expect(self.index().entry(i), expected.min(AUTOMATIC_WINDOW));
         }
         if self.current == i && self.block.is_loaded() {
             return Ok(());

@@ -175,7 +175,7 @@ type Taken = (u64, u64);
 
 /// What ranges of so many rows take from each of these rows of a compacted table on, of which a row takes about 80 of a
 /// block's 512 bytes. Before each its first row is looked up, if that is to be cached.
-fn reads_of_ranges(starts: impl Iterator<Item = u32>, rows: u32, expected: Option<u64>, is_cached: bool) -> Vec<Taken> {
+fn reads_of_ranges(starts: impl Iterator<Item = u32>, rows: u32, how: &ReadOptions, is_cached: bool) -> Vec<Taken> {
     let disk = Arc::new(FaultDisk::new(Arc::new(MemoryDisk::new())));
     let options = Options { disk: disk.clone(), ..small_options(&MemoryDisk::new()) };
     let database = Database::open("db", options).unwrap();
@@ -191,8 +191,7 @@ fn reads_of_ranges(starts: impl Iterator<Item = u32>, rows: u32, expected: Optio
             table.get(&key(start)).unwrap();
         }
         let before = disk.count(OperationKind::Read);
-        let (lower, fill_cache) = (Some(key(start)), false);
-        let options = ReadOptions { lower, expected_rows: expected, fill_cache, ..ReadOptions::default() };
+        let options = ReadOptions { lower: Some(key(start)), fill_cache: false, ..how.clone() };
         let mut cursor = table.iter(&options).unwrap();
         cursor.seek_to_first().unwrap();
         for n in start..start + rows {
@@ -206,14 +205,18 @@ fn reads_of_ranges(starts: impl Iterator<Item = u32>, rows: u32, expected: Optio
     starts.map(taken).collect()
 }
 
+fn expecting(rows: u64) -> ReadOptions {
+    ReadOptions { expected_rows: Some(rows), ..ReadOptions::default() }
+}
+
 /// Blocks with rows of a range of a hundred rows, on average: whole ones, and a part of one at each end.
 const BLOCKS_OF_A_RANGE: f64 = 100.0 * 80.0 / 512.0 + 1.0;
 
 #[test]
 fn a_range_of_known_length_is_read_in_one_piece() {
-    let (reads, blocks) = reads_of_ranges(std::iter::once(ROWS / 2), 100, None, false)[0];
+    let (reads, blocks) = reads_of_ranges(std::iter::once(ROWS / 2), 100, &ReadOptions::default(), false)[0];
     assert!(reads > 1, "{reads} reads, {blocks} blocks");
-    let (reads, blocks_at_once) = reads_of_ranges(std::iter::once(ROWS / 2), 100, Some(100), false)[0];
+    let (reads, blocks_at_once) = reads_of_ranges(std::iter::once(ROWS / 2), 100, &expecting(100), false)[0];
     assert!(reads == 1 && (15..=20).contains(&blocks_at_once), "{reads} reads, {blocks_at_once} blocks");
     assert!(blocks_at_once < blocks, "{blocks} blocks");
 }
@@ -224,19 +227,28 @@ fn a_range_of_known_length_reads_little_in_vain() {
     let ranges = 200;
     let starts = || (0..ranges).map(|n| n * 3);
     let mean = |taken: &[Taken], of: fn(&Taken) -> u64| taken.iter().map(of).sum::<u64>() as f64 / f64::from(ranges);
-    let taken = reads_of_ranges(starts(), 100, Some(100), false);
+    let taken = reads_of_ranges(starts(), 100, &expecting(100), false);
     let (reads, blocks) = (mean(&taken, |taken| taken.0), mean(&taken, |taken| taken.1));
     assert!(reads < 1.5 && blocks < BLOCKS_OF_A_RANGE + 1.0, "{reads} reads of {blocks} blocks");
     // The block with the first row is in the cache, as it is of keys that are asked for again and again.
-    let taken = reads_of_ranges(starts(), 100, Some(100), true);
+    let taken = reads_of_ranges(starts(), 100, &expecting(100), true);
     let (reads, blocks) = (mean(&taken, |taken| taken.0), mean(&taken, |taken| taken.1));
     assert!(reads < 1.5 && blocks < BLOCKS_OF_A_RANGE, "{reads} reads of {blocks} blocks");
 }
 
 #[test]
 fn who_reads_more_than_was_expected_reads_ever_more_at_once() {
-    let (reads, blocks) = reads_of_ranges(std::iter::once(100), 1_000, Some(10), false)[0];
+    let (reads, blocks) = reads_of_ranges(std::iter::once(100), 1_000, &expecting(10), false)[0];
     assert!(blocks > 140 && reads < 20, "{reads} reads of {blocks} blocks");
+}
+
+#[test]
+fn who_asks_for_read_ahead_gets_it_whatever_is_expected() {
+    let reads_with = |expected_rows| {
+        let how = ReadOptions { read_ahead: 4 << 10, expected_rows, ..ReadOptions::default() };
+        reads_of_ranges(std::iter::once(100), 1_000, &how, false)[0]
+    };
+    assert_eq!(reads_with(Some(10)), reads_with(None));
 }
 
 /// Reads of the disk for a scan of so many rows of a table whose one run has two files of 100 rows.

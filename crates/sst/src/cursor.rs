@@ -7,8 +7,8 @@
 //!    it is entered. Where nobody asked for read-ahead the window is small after a seek and grows by half each time
 //!    only after a while, so that short scans read little; what comes next is announced to the disk farther ahead.
 //!    Where the caller says how much is likely to be read ([`CursorOptions::expected`]), a read takes the blocks that
-//!    are more likely to be needed than not: one read in vain costs about as much as another read. From one cached
-//!    block to the next there may be a link, which saves looking it up ([`mycelium_cache::ChainedBlock`]).
+//!    are more likely to be needed than not. From one cached block to the next there may be a link, which saves looking
+//!    it up ([`mycelium_cache::ChainedBlock`]).
 //!
 //! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both
 //! directions without being read (Kim, "snapshot filters", section V).
@@ -165,10 +165,10 @@ impl Window {
     }
 
     /// The bytes that are likely to be needed from this block on: all blocks that begin before the goal, if they are as
-    /// long as it.
+    /// long as it. No more than the block has where the goal is in it; nothing behind the goal.
     fn expected_from(&self, entry: IndexEntry) -> Option<usize> {
         let left = self.goal.checked_sub(entry.offset).filter(|left| *left > 0)?;
-        Some((left + entry.len - 1) as usize)
+        Some(if left > entry.len { left + entry.len - 1 } else { left } as usize)
     }
 
     /// After a read of `len` bytes: the next is half again as long once the way is long enough, or longer than was

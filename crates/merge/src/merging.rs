@@ -4,8 +4,8 @@
 //! 1. One source, the *top*, stands on the smallest entry; the others wait in a binary heap of their current entries.
 //! 2. `next` moves the top alone and compares it with the root of the heap, the *runner-up*: as long as it is smaller
 //!    it stays the top. A long run of one source (the last level, mostly) thus costs one comparison an entry.
-//! 3. Comparisons are first made on eight-byte key prefixes. Those of waiting sources lie in the heap, so that most of
-//!    them touch no source.
+//! 3. Comparisons are first made on eight bytes of the keys, behind what they share ([`KeyPrefix`]). Those of waiting
+//!    sources lie in the heap, so that most of them touch no source.
 //! 4. When the runner-up is smaller the two change places and the heap is sifted once.
 //! 5. Who wants many entries is shown those of the top, as long as their prefixes are smaller than the runner-up's,
 //!    without a look at the heap ([`MergingCursor::visit_with_sources`]).
@@ -20,6 +20,8 @@ use std::cmp::Ordering;
 
 use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer, compare_entries};
 
+use crate::key_prefix::KeyPrefix;
+
 /// Merges cursors into one [`Cursor`] over all their entries.
 #[derive(Debug)]
 pub struct MergingCursor<C> {
@@ -28,6 +30,7 @@ pub struct MergingCursor<C> {
     top: usize,
     /// The other valid sources, a binary heap in the current direction.
     heap: Vec<Waiting>,
+    prefix: KeyPrefix,
     /// Whether the current key equals the runner-up's key.
     equals_runner_up: bool,
     same_key: bool,
@@ -44,17 +47,6 @@ struct Waiting {
     source: u32,
 }
 
-/// The first eight bytes, big-endian, zero-padded: `prefix(a) < prefix(b)` implies `a < b`.
-#[inline(always)]
-fn prefix(key: &[u8]) -> u64 {
-    if let Some(head) = key.first_chunk::<8>() {
-        return u64::from_be_bytes(*head);
-    }
-    let mut padded = [0; 8];
-    padded[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(padded)
-}
-
 impl<C: Cursor> MergingCursor<C> {
     /// Merges `sources`, in any order. Starts invalid.
     pub fn new(sources: Vec<C>) -> Self {
@@ -62,6 +54,7 @@ impl<C: Cursor> MergingCursor<C> {
             heap: Vec::with_capacity(sources.len()),
             sources,
             top: NONE,
+            prefix: KeyPrefix::default(),
             equals_runner_up: false,
             same_key: false,
             forward: true,
@@ -112,11 +105,11 @@ impl<C: Cursor> MergingCursor<C> {
     /// Step 5 of the module: moves the top alone.
     #[inline]
     fn visit_top(&mut self, mut visit: impl FnMut(usize, EntryRef<'_>, bool) -> bool) -> Result<()> {
-        let (top, runner_up) = (self.top, self.heap.first().map(|waiting| waiting.prefix));
+        let (top, runner_up, prefix) = (self.top, self.heap.first().map(|waiting| waiting.prefix), &self.prefix);
         // The source does not know what came before its first entry.
         let mut first = Some(self.same_key);
         self.sources[top].visit(|entry, same_key| {
-            let is_before = runner_up.is_none_or(|runner_up| prefix(entry.key) < runner_up);
+            let is_before = runner_up.is_none_or(|runner_up| prefix.of(entry.key) < runner_up);
             is_before && visit(top, entry, first.take().unwrap_or(same_key))
         })
     }
@@ -132,7 +125,7 @@ impl<C: Cursor> MergingCursor<C> {
     }
 
     fn waiting(&self, source: usize) -> Waiting {
-        Waiting { prefix: prefix(self.sources[source].key()), source: source as u32 }
+        Waiting { prefix: self.prefix.of(self.sources[source].key()), source: source as u32 }
     }
 
     /// Whether `a` comes before `b` in the current direction.
@@ -170,6 +163,7 @@ impl<C: Cursor> MergingCursor<C> {
     /// Rebuilds heap and top from the sources' positions.
     fn rebuild(&mut self) {
         self.heap.clear();
+        self.prefix.clear();
         for source in 0..self.sources.len() {
             if self.sources[source].valid() {
                 self.heap.push(self.waiting(source));
@@ -180,6 +174,17 @@ impl<C: Cursor> MergingCursor<C> {
         }
         self.same_key = false;
         self.take_root_as_top();
+        if let Some(runner_up) = self.heap.first() {
+            self.prefix.choose(self.sources[self.top].key(), self.sources[runner_up.source as usize].key());
+            self.renew_prefixes();
+        }
+    }
+
+    /// After another choice of what keys share. The heap stays one: its order is that of the keys.
+    fn renew_prefixes(&mut self) {
+        for at in 0..self.heap.len() {
+            self.heap[at] = self.waiting(self.heap[at].source as usize);
+        }
     }
 
     /// The heap's root becomes the top.
@@ -206,11 +211,15 @@ impl<C: Cursor> MergingCursor<C> {
     /// The top has moved and is valid: keep it or change it with the runner-up.
     #[inline]
     fn settle_forward(&mut self) {
-        let Some(&runner_up) = self.heap.first() else {
+        let Some(&first) = self.heap.first() else {
             self.same_key = self.sources[self.top].same_key_as_previous();
             return;
         };
-        let top = self.waiting(self.top);
+        let (mut top, mut runner_up) = (self.waiting(self.top), first);
+        if top.prefix == runner_up.prefix && self.prefix.gives_way_to(self.sources[self.top].key(), top.prefix) {
+            self.renew_prefixes();
+            (top, runner_up) = (self.waiting(self.top), self.heap[0]);
+        }
         if top.prefix < runner_up.prefix || top.prefix == runner_up.prefix && self.stays_top(runner_up) {
             self.same_key = self.sources[self.top].same_key_as_previous();
             self.compare_with_runner_up(top.prefix);

@@ -26,10 +26,13 @@ pub(crate) fn random_entries(rng: &mut SmallRng, at_most: usize) -> Vec<Entry> {
 pub(crate) fn random_history(rng: &mut SmallRng, at_most: usize, operations: &[Operation]) -> Vec<Entry> {
     let n = rng.random_range(1..=at_most);
     let keys = rng.random_range(1..=n);
+    // What most keys begin with, so that the eight bytes that they differ in are further behind.
+    let shared: &[u8] = [&b""[..], b"share", b"\xff\xff", b"a name that all of them share"][rng.random_range(0..4)];
     let mut entries: Vec<Entry> = (1..=n as u64)
         .map(|sequence| {
-            let mut key = format!("k{:03}", rng.random_range(0..keys)).into_bytes();
-            key.truncate(rng.random_range(1..=4).max(2));
+            let begins = if rng.random_bool(0.9) { shared } else { &shared[..rng.random_range(0..=shared.len())] };
+            let mut key = [begins, format!("k{:03}", rng.random_range(0..keys)).as_bytes()].concat();
+            key.truncate(begins.len() + rng.random_range(1..=4).max(2));
             if rng.random_bool(0.3) {
                 key.extend_from_slice(b"\0longer than a prefix");
             }

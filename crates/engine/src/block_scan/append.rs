@@ -12,22 +12,24 @@ impl BlockScan {
     /// Takes the next `count` rows of the layer.
     pub(super) fn append_stretch(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let first = builder.len();
-        match self.filter.is_some() {
-            true => {
-                self.append_passing(count, builder)?;
-                self.overwrite_passing(first, builder)?;
-            }
-            false => {
-                self.append_all(count, builder)?;
-                for Overwrite { target, offset, value } in &self.overwrites {
-                    builder.overwrite(*target, first + offset, *value)?;
+        if self.filter.is_some() {
+            self.append_passing(count, builder)?;
+            self.overwrite_passing(first, builder)?;
+            self.weave_inserts(first, builder)?;
+        } else {
+            match self.inserts.are_few_among(count) {
+                true => self.append_pieces(count, builder)?,
+                false => {
+                    self.append_all(count, builder)?;
+                    self.remove_gone(first, builder)?;
+                    self.weave_inserts(first, builder)?;
                 }
-                self.remove_gone(first, builder)?;
             }
+            self.overwrite_all(first, builder)?;
         }
         self.counters.rows_merged += (self.overwritten + self.inserts.looked_at()) as u64;
         self.counters.rows_passed_through += (count - self.overwritten - self.inserts.gone().len()) as u64;
-        self.append_inserts(first, builder)?;
+        self.end_inserts(first, builder)?;
         for &run in &self.layers[self.at].runs {
             self.runs[run].pass(count, &mut self.row)?;
         }
@@ -46,6 +48,15 @@ impl BlockScan {
             }
         }
         Ok(())
+    }
+
+    /// Changes cells of a stretch of which no row was left out but those gone.
+    fn overwrite_all(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let mut shifted = self.inserts.shifts();
+        let mut overwrite = |Overwrite { target, offset, value }: &Overwrite| {
+            builder.overwrite(*target, first + shifted(*offset), *value)
+        };
+        self.overwrites.iter().try_for_each(&mut overwrite)
     }
 
     fn append_all(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
@@ -114,7 +125,11 @@ impl BlockScan {
 
     /// Appends the key columns of these rows of the stretch, ascending, but for those gone, and of the new ones between
     /// them.
-    fn append_keys(&mut self, rows: impl Iterator<Item = usize>, builder: &mut RecordBatchBuilder) -> Result<()> {
+    pub(super) fn append_keys(
+        &mut self,
+        rows: impl Iterator<Item = usize>,
+        builder: &mut RecordBatchBuilder,
+    ) -> Result<()> {
         let Self { layers, at, runs, inserts, row: key, .. } = self;
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(()) };
         let mut inserted = inserts.keys().peekable();

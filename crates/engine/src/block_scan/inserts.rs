@@ -4,14 +4,17 @@
 //!    which row it comes, its key, and the values of the wanted columns. The filter decides on it by these values.
 //!    Where all of these are of fixed width they are found as those of patches are, otherwise the row is packed.
 //! 2. A row of the stretch that such a packed row replaces, or that is deleted, is noted as gone.
-//! 3. The rows of the stretch are appended and changed as if there were no new ones between them, and those gone are
-//!    removed: not appended where a filter selects rows, and otherwise cut out.
-//! 4. Then the new ones are put between them, column by column: room is made for them, from the last one on, so that
-//!    each cell is moved once, and their values are written there ([`RecordBatchBuilder::make_room`]); packed ones are
-//!    appended and moved there ([`RecordBatchBuilder::weave`]).
+//! 3. Where those new and gone are few, the rows of the stretch are appended in *pieces*, up to the next of them, and
+//!    the new ones between these ([`Inserts::pieces`]).
+//! 4. Where they are many, pieces would be short and each cost a call for every column. Then all rows are appended as
+//!    if none were gone or new, those gone are cut out, and the new ones are put between the others: room is made for
+//!    them, from the last one on, so that each cell is moved once ([`RecordBatchBuilder::make_room`]); packed ones are
+//!    appended and moved there ([`RecordBatchBuilder::weave`]). So they are, too, where a filter selects rows, of which
+//!    those gone are left out.
+//! 5. Last the noted values are written to their cells.
 //!
-//! Cost: O(log) to find the place, as for a patch, and a copy of the rows between two new ones; a step of its own for
-//! each would cost what a stretch costs.
+//! Cost: O(log) to find the place, as for a patch, and a call for each column, or a copy of the rows up to the next new
+//! one; a step of its own for each would cost what a stretch costs.
 
 use std::ops::Range;
 
@@ -42,7 +45,19 @@ pub(super) struct Inserts {
     without_row: usize,
     /// Before which of the rows appended each one comes.
     places: Vec<u32>,
+    pieces: Vec<Piece>,
 }
+
+/// What comes next of a stretch with its new rows.
+pub(super) enum Piece {
+    /// Rows of the stretch.
+    Rows(Range<usize>),
+    /// The new row of this number.
+    New(usize),
+}
+
+/// Rows of a stretch for each one that is new or gone, from which on the stretch is appended in pieces.
+const LONG_PIECE: usize = 256;
 
 /// A row that comes before a row of the stretch.
 struct Insert {
@@ -100,15 +115,51 @@ impl Inserts {
         self.rows.iter().map(|Insert { before, key, .. }| (*before, &self.keys[key.clone()]))
     }
 
-    /// The packed rows.
-    fn packed_rows(&self) -> impl Iterator<Item = &[u8]> {
-        self.rows.iter().map(|insert| &self.packed[insert.packed.clone()])
+    /// The packed row of this number.
+    fn packed_row(&self, number: usize) -> &[u8] {
+        &self.packed[self.rows[number].packed.clone()]
     }
 
     fn push(&mut self, before: usize, key: &[u8], packed: Range<usize>) {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
         self.rows.push(Insert { before, key: start..self.keys.len(), packed });
+    }
+
+    /// Whether those new and gone are few among so many rows of the stretch.
+    pub(super) fn are_few_among(&self, count: usize) -> bool {
+        LONG_PIECE * (self.rows.len() + self.gone.len()) <= count
+    }
+
+    /// Makes `pieces` those of a stretch of so many rows.
+    fn find_pieces(&mut self, count: usize) {
+        let (mut from, mut gone) = (0, self.gone.iter().map(|&row| row as usize).peekable());
+        self.pieces.clear();
+        for (number, before) in self.rows.iter().map(|insert| insert.before).chain([count]).enumerate() {
+            while let Some(gone) = gone.next_if(|&gone| gone < before) {
+                self.pieces.push(Piece::Rows(from..gone));
+                from = gone + 1;
+            }
+            self.pieces.push(Piece::Rows(from..before));
+            self.pieces.extend((number < self.rows.len()).then_some(Piece::New(number)));
+            from = before;
+        }
+        self.pieces.retain(|piece| !matches!(piece, Piece::Rows(rows) if rows.is_empty()));
+    }
+
+    /// Where a row of the stretch is among the rows appended of it and the new ones, for rows that ascend.
+    pub(super) fn shifts(&self) -> impl FnMut(usize) -> usize {
+        let (mut new, mut gone) = (self.rows.iter().peekable(), self.gone.iter().peekable());
+        let (mut before, mut left_out) = (0, 0);
+        move |row| {
+            while new.next_if(|insert| insert.before <= row).is_some() {
+                before += 1;
+            }
+            while gone.next_if(|&&gone| (gone as usize) < row).is_some() {
+                left_out += 1;
+            }
+            row + before - left_out
+        }
     }
 
     /// Makes `places` where the new rows come, of rows that were appended but for those gone, or of these alone.
@@ -214,26 +265,69 @@ impl BlockScan {
         self.layer().targets.iter().map(|target| room(target).unwrap_or(0)).min().unwrap_or(usize::MAX)
     }
 
-    /// Step 4 of the module: puts the new rows among those that were appended of the stretch, the first of which is
-    /// `first` in the batch, and forgets them. Key columns were appended with those of the others.
-    pub(super) fn append_inserts(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let Self { inserts, passing, filter, layers, at, .. } = self;
-        if inserts.len() > 0 {
-            inserts.find_places(filter.is_some().then_some(passing));
-            for &Target { target, .. } in &layers[*at].targets {
-                match inserts.packed_room {
-                    None => builder.make_room(target, first, &inserts.places)?,
-                    Some(_) => {
-                        builder.append_cells_of_rows(target, inserts.packed_rows())?;
-                        builder.weave(target, first, &inserts.places)?;
+    /// Step 3 of the module: appends the next `count` rows of the layer without those gone, and the new ones between
+    /// them.
+    pub(super) fn append_pieces(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let first = builder.len();
+        self.inserts.find_pieces(count);
+        self.inserts.find_places(None);
+        let inserts = &self.inserts;
+        for &Target { target, run, place, .. } in &self.layer().targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
+            block.read(|pages| {
+                let mut end = first;
+                inserts.pieces.iter().try_for_each(|piece| match piece {
+                    Piece::Rows(rows) => {
+                        end += rows.len();
+                        builder.append_cells(target, &pages[place], row + rows.start..row + rows.end)
                     }
+                    Piece::New(number) => {
+                        end += 1;
+                        match inserts.packed_room {
+                            None => builder.make_room(target, end - 1, &[0]),
+                            Some(_) => {
+                                builder.append_cells_of_rows(target, std::iter::once(inserts.packed_row(*number)))
+                            }
+                        }
+                    }
+                })
+            })?;
+        }
+        if builder.has_key_columns() {
+            self.append_keys(0..count, builder)?;
+        }
+        builder.end_rows(count - self.inserts.gone().len());
+        Ok(())
+    }
+
+    /// Step 4 of the module: puts the new rows among those that were appended of the stretch, the first of which is
+    /// `first` in the batch. Key columns were appended with those of the others.
+    pub(super) fn weave_inserts(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let Self { inserts, passing, filter, layers, at, .. } = self;
+        if inserts.len() == 0 {
+            return Ok(());
+        }
+        inserts.find_places(filter.is_some().then_some(passing));
+        for &Target { target, .. } in &layers[*at].targets {
+            match inserts.packed_room {
+                None => builder.make_room(target, first, &inserts.places)?,
+                Some(_) => {
+                    builder
+                        .append_cells_of_rows(target, (0..inserts.len()).map(|number| inserts.packed_row(number)))?;
+                    builder.weave(target, first, &inserts.places)?;
                 }
             }
-            for &Overwrite { target, offset, value } in &inserts.values {
-                builder.overwrite(target, first + inserts.places[offset] as usize + offset, value)?;
-            }
-            builder.end_rows(inserts.len());
         }
+        Ok(())
+    }
+
+    /// Step 5 of the module, of a stretch the first row of which is `first` in the batch; forgets the new rows.
+    pub(super) fn end_inserts(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let inserts = &mut self.inserts;
+        for &Overwrite { target, offset, value } in &inserts.values {
+            builder.overwrite(target, first + inserts.places[offset] as usize + offset, value)?;
+        }
+        builder.end_rows(inserts.len());
         inserts.clear();
         Ok(())
     }

@@ -97,7 +97,7 @@ pub(crate) struct BlockScan {
     rest_kinds: Vec<usize>,
     /// The next keys of the rest; the rest stands behind them.
     touched: Touched,
-    /// Those of the patches of the stretch.
+    /// Those of the patches of the layer.
     shapes: PatchShapes,
     /// What changes cells of a stretch.
     overwrites: Vec<Overwrite>,
@@ -285,7 +285,7 @@ impl BlockScan {
         self.inserts.clear();
         self.decisions.clear();
         self.overwritten = 0;
-        self.shapes.clear();
+        self.shapes.begin_stretch();
         let Self { runs, touched, upper, key: next_key, .. } = self;
         let least = runs.iter().filter_map(LayerRun::key).min();
         let Some(key) = least.into_iter().chain(touched.key()).min() else { return Ok(Next::End) };

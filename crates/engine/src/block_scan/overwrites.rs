@@ -180,6 +180,9 @@ impl BlockScan {
         (kind, patch): (usize, &[u8]),
         builder: &RecordBatchBuilder,
     ) -> Result<Option<usize>> {
+        if !self.shapes.are_of_stretch() {
+            self.keep_shapes();
+        }
         let place = match self.shapes.find(kind, patch) {
             Some(place) => place,
             None => match self.learn_shape((kind, patch), builder)? {
@@ -252,6 +255,12 @@ impl BlockScan {
         self.patch.clear();
         self.patch.extend_from_slice(position.fragment()?);
         Ok(true)
+    }
+
+    /// Keeps the shapes of patches for another stretch, if they are what they were.
+    fn keep_shapes(&mut self) {
+        let has_only_values = self.layer().targets.iter().all(|target| self.has_values(target));
+        self.shapes.keep_for(has_only_values.then_some(self.at));
     }
 
     /// Whether all cells of a column of the current block are values.

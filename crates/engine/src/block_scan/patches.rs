@@ -22,9 +22,13 @@ pub(super) struct Overwrite {
 /// Shapes that are remembered, which are those of the few statements that write at a time.
 const MOST_SHAPES: usize = 4;
 
-/// The shapes that the patches of a stretch have.
+/// The shapes that the patches of a layer have.
 #[derive(Default)]
 pub(super) struct PatchShapes {
+    /// The layer, where all cells of its columns were values, so that the same can be overwritten elsewhere in it.
+    layer: Option<usize>,
+    /// Whether that was found out for the stretch.
+    are_of_stretch: bool,
     /// The known ones first.
     shapes: Vec<PatchShape>,
     known: usize,
@@ -35,9 +39,25 @@ pub(super) struct PatchShapes {
 }
 
 impl PatchShapes {
-    /// Forgets them.
-    pub(super) fn clear(&mut self) {
-        self.known = 0;
+    /// Has them checked before they are used again.
+    pub(super) fn begin_stretch(&mut self) {
+        self.are_of_stretch = false;
+    }
+
+    /// Whether they hold for the stretch.
+    #[inline]
+    pub(super) fn are_of_stretch(&self) -> bool {
+        self.are_of_stretch
+    }
+
+    /// Keeps them for a stretch of this layer that has nothing but values, if they are of such a one; else forgets
+    /// them.
+    pub(super) fn keep_for(&mut self, layer: Option<usize>) {
+        if layer.is_none() || self.layer != layer {
+            self.known = 0;
+        }
+        self.layer = layer;
+        self.are_of_stretch = true;
     }
 
     /// The place of that of a patch, if it is known.

@@ -1,7 +1,8 @@
 //! The next keys that something younger than the main runs says something of.
 //!
-//! They are read ahead, twice as many each time, up to a bound of keys and one of bytes: the sources and their merge
-//! then run for many keys in a row, and so does what is done with the keys.
+//! They are read ahead, twice as many entries each time, up to a bound of entries and one of bytes: the sources and
+//! their merge then run for many keys in a row, and so does what is done with the keys. What is read ahead has been
+//! fetched from memory together, entries that say nothing of the wanted columns, too.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use mycelium_merge::{MergePlan, MergingCursor};
 
 use crate::sources::Source;
 
-/// Keys that are read ahead first, and at most.
+/// Entries that are read ahead first, and at most.
 const FIRST_AHEAD: usize = 4;
 const MOST_AHEAD: usize = 512;
 
@@ -66,10 +67,10 @@ impl Says {
     }
 }
 
-/// A key of which entries are still to come: where it lies, and its first entry.
+/// A key of which entries are still to come: its first entry, and what those so far say. It is kept with the first.
 struct Begun {
-    key: Range<usize>,
     first: usize,
+    key: Range<usize>,
     says: Says,
     /// Whether its entries so far hide all older ones.
     is_settled: bool,
@@ -145,26 +146,38 @@ impl Touched {
     }
 
     /// Reads keys ahead; the merge then stands behind them.
-    fn read(&mut self, rest: Rest<'_>) -> Result<()> {
+    fn read(&mut self, mut rest: Rest<'_>) -> Result<()> {
         self.found.clear();
         self.entries.clear();
         self.bytes.clear();
         self.at = 0;
         self.ahead = (2 * self.ahead).clamp(FIRST_AHEAD, MOST_AHEAD);
-        if self.ahead >= LEAST_FETCHED {
-            rest.merged.fetch_ahead(self.ahead);
+        while self.found.is_empty() {
+            if self.ahead >= LEAST_FETCHED {
+                rest.merged.fetch_ahead(self.ahead);
+            }
+            if !self.read_some(&mut rest)? {
+                break;
+            }
         }
+        Ok(())
+    }
+
+    /// Reads entries ahead, up to a key behind so many or so many bytes of them; `false` if there are no more.
+    fn read_some(&mut self, rest: &mut Rest<'_>) -> Result<bool> {
         let Rest { merged, kinds, plan, snapshot, upper } = rest;
-        let (mut begun, mut failure) = (None, Ok(()));
+        let (kinds, plan, snapshot, upper, most) = (*kinds, *plan, *snapshot, *upper, self.ahead);
+        let (mut begun, mut failure, mut seen, mut goes_on) = (None, Ok(()), 0, false);
         merged.visit_with_sources(|source, entry, same_key| {
             if begun.is_none() || !same_key {
                 begun.take().into_iter().for_each(|begun| self.end_key(begun));
-                let is_enough = self.found.len() >= self.ahead || self.bytes.len() >= MOST_BYTES;
-                if is_enough || upper.is_some_and(|upper| !is_before(entry.key, upper)) {
+                goes_on = seen >= most || self.bytes.len() >= MOST_BYTES;
+                if goes_on || upper.is_some_and(|upper| !is_before(entry.key, upper)) {
                     return false;
                 }
-                begun = Some(self.begin_key(entry.key));
+                begun = Some(self.begin_key());
             }
+            seen += 1;
             if let Some(begun) = begun.as_mut().filter(|begun| !begun.is_settled)
                 && entry.trailer.sequence() <= snapshot
             {
@@ -173,15 +186,12 @@ impl Touched {
             failure.is_ok()
         })?;
         begun.into_iter().for_each(|begun| self.end_key(begun));
-        failure
+        failure.map(|()| goes_on)
     }
 
     #[inline]
-    fn begin_key(&mut self, key: &[u8]) -> Begun {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let (key, first) = (start..self.bytes.len(), self.entries.len());
-        Begun { key, first, says: Says::Patches, is_settled: false }
+    fn begin_key(&self) -> Begun {
+        Begun { first: self.entries.len(), key: 0..0, says: Says::Patches, is_settled: false }
     }
 
     /// Takes a visible entry of the key, if it has something to say.
@@ -190,23 +200,37 @@ impl Touched {
         let is_patch = entry.trailer.operation() == Operation::Patch;
         // A patch of other columns says nothing.
         if !is_patch || plan.may_be_patched(kind, entry.value)? {
-            let start = self.bytes.len();
-            self.bytes.extend_from_slice(entry.value);
-            self.entries.push((kind, entry.trailer, start..self.bytes.len()));
-            let (has_all, is_first) = (plan.has_all(kind), self.entries.len() == begun.first + 1);
+            let is_first = self.entries.len() == begun.first;
+            if is_first {
+                begun.key = self.keep(entry.key);
+            }
+            let value = self.keep(entry.value);
+            self.entries.push((kind, entry.trailer, value));
+            let has_all = plan.has_all(kind);
             begun.says = begun.says.and(entry.trailer.operation(), is_first, has_all);
             begun.is_settled = !is_patch && has_all;
         }
         Ok(())
     }
 
+    /// Keeps these bytes; where they lie.
+    #[inline]
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        match bytes.first_chunk::<8>().filter(|_| bytes.len() == 8) {
+            // Most keys are so long, and this is no call.
+            Some(bytes) => self.bytes.extend_from_slice(bytes),
+            None => self.bytes.extend_from_slice(bytes),
+        }
+        start..self.bytes.len()
+    }
+
     /// Keeps the key, if one of its entries has something to say.
     #[inline]
     fn end_key(&mut self, begun: Begun) {
-        let Begun { key, first, says, .. } = begun;
-        match self.entries.len() > first {
-            true => self.found.push(Found { key, entries: first..self.entries.len(), says }),
-            false => self.bytes.truncate(key.start),
+        let Begun { first, key, says, .. } = begun;
+        if self.entries.len() > first {
+            self.found.push(Found { key, entries: first..self.entries.len(), says });
         }
     }
 }

@@ -191,7 +191,8 @@ fn scans_among_new_rows_are_the_models_at_every_snapshot() {
         database.flush().unwrap();
         database.compact(&table).unwrap();
         for round in 0..6 {
-            for _ in 0..[20, 200, 1500][rng.random_range(0..3)] {
+            // Few of them lie far apart.
+            for _ in 0..[3, 20, 200, 1500][rng.random_range(0..4)] {
                 write(&table, &mut model, &mut rng);
             }
             moments.push((database.snapshot(), model.clone()));

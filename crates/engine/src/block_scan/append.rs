@@ -52,11 +52,11 @@ impl BlockScan {
 
     /// Changes cells of a stretch of which no row was left out but those gone.
     fn overwrite_all(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let mut shifted = self.inserts.shifts();
-        let mut overwrite = |Overwrite { target, offset, value }: &Overwrite| {
-            builder.overwrite(*target, first + shifted(*offset), *value)
-        };
-        self.overwrites.iter().try_for_each(&mut overwrite)
+        let mut shifts = self.inserts.shifts();
+        for Overwrite { target, offset, value } in &self.overwrites {
+            builder.overwrite(*target, first + shifts.place(*offset), *value)?;
+        }
+        Ok(())
     }
 
     fn append_all(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {

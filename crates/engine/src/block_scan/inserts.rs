@@ -147,19 +147,10 @@ impl Inserts {
         self.pieces.retain(|piece| !matches!(piece, Piece::Rows(rows) if rows.is_empty()));
     }
 
-    /// Where a row of the stretch is among the rows appended of it and the new ones, for rows that ascend.
-    pub(super) fn shifts(&self) -> impl FnMut(usize) -> usize {
-        let (mut new, mut gone) = (self.rows.iter().peekable(), self.gone.iter().peekable());
-        let (mut before, mut left_out) = (0, 0);
-        move |row| {
-            while new.next_if(|insert| insert.before <= row).is_some() {
-                before += 1;
-            }
-            while gone.next_if(|&&gone| (gone as usize) < row).is_some() {
-                left_out += 1;
-            }
-            row + before - left_out
-        }
+    /// How far rows of the stretch are moved by the new ones and those gone before them, for rows that ascend.
+    #[inline]
+    pub(super) fn shifts(&self) -> Shifts<'_> {
+        Shifts { new: &self.rows, gone: &self.gone, shift: 0 }
     }
 
     /// Makes `places` where the new rows come, of rows that were appended but for those gone, or of these alone.
@@ -171,6 +162,32 @@ impl Inserts {
             before += listed[before..].iter().take_while(|&&row| (row as usize) < insert.before).count();
             if appended.is_some() { before as u32 } else { (insert.before - before) as u32 }
         }));
+    }
+}
+
+/// Made by [`Inserts::shifts`].
+pub(super) struct Shifts<'a> {
+    /// Those that are not before the last row asked for.
+    new: &'a [Insert],
+    gone: &'a [u32],
+    shift: isize,
+}
+
+impl Shifts<'_> {
+    /// Where a row of the stretch is among those appended, with the new ones.
+    #[inline]
+    pub(super) fn place(&mut self, row: usize) -> usize {
+        while let [insert, behind @ ..] = self.new
+            && insert.before <= row
+        {
+            (self.new, self.shift) = (behind, self.shift + 1);
+        }
+        while let [gone, behind @ ..] = self.gone
+            && (*gone as usize) < row
+        {
+            (self.gone, self.shift) = (behind, self.shift - 1);
+        }
+        row.saturating_add_signed(self.shift)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod entry;
 pub mod error;
 pub mod file_name;
 pub mod hash;
+pub mod key_prefix;
 pub mod limits;
 pub mod prefetch;
 pub mod range_delete;

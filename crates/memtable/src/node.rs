@@ -73,19 +73,6 @@ impl Link {
     }
 }
 
-/// The first eight bytes of a key as a number that orders like them.
-#[inline(always)]
-pub(crate) fn key_prefix(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut padded = [0; 8];
-            padded[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(padded)
-        }
-    }
-}
-
 const LINK: usize = size_of::<Link>();
 const FIXED: usize = size_of::<Node>();
 const LONG_LEN: usize = size_of::<u32>();

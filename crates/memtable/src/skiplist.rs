@@ -3,9 +3,10 @@
 use std::ptr::{self, NonNull};
 
 use mycelium_base::Trailer;
+use mycelium_base::key_prefix::head;
 
 use crate::arena::{Bump, Chunks};
-use crate::node::{MAX_HEIGHT, Node, NodeRef, key_prefix, write_node};
+use crate::node::{MAX_HEIGHT, Node, NodeRef, write_node};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Places at which nodes are fetched at once.
@@ -122,7 +123,7 @@ impl Skiplist {
     /// Finds the neighbours of (`key`, `trailer`) on a level: the last node before, and what follows it.
     #[inline(always)]
     fn descend(&self, key: &[u8], trailer: Trailer, lowest: usize) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
-        let prefix = key_prefix(key);
+        let prefix = head(key);
         let mut node = self.head();
         let mut level = self.height.load(Ordering::Relaxed).max(lowest + 1) - 1;
         let mut not_before: *mut Node = ptr::null_mut();
@@ -168,7 +169,7 @@ impl Inserter {
     /// `list` is the list this inserter came with.
     #[inline]
     pub(crate) unsafe fn seek(&mut self, list: &Skiplist, key: &[u8], trailer: Trailer) {
-        let prefix = key_prefix(key);
+        let prefix = head(key);
         // SAFETY: places hold the head or nodes of this list, each at least as tall as its level demands.
         let place = |raw: *mut Node| unsafe { NodeRef::new(NonNull::new_unchecked(raw)) };
         let last = place(self.places[0]);
@@ -213,7 +214,7 @@ impl Inserter {
             self.height = height;
             list.height.store(height, Ordering::Relaxed);
         }
-        let prefix = key_prefix(key);
+        let prefix = head(key);
         let new = write_node(&mut self.bump, &list.chunks, height, key, trailer, value);
         for (level, place) in self.places[..height].iter_mut().enumerate() {
             // SAFETY: places hold nodes of this list that are taller than their level, and so is the new node. Places

@@ -2,8 +2,11 @@
 //!
 //! The first eight bytes of keys do that where keys are integers or hashes. Names like `user:0000012345` have them in
 //! common. So what the keys of a merge *share* is passed over, and the eight bytes behind it are taken. A key that does
-//! not begin so comes before all that do, or behind them. How much is shared is chosen of two neighbouring keys, and
-//! what does not hold for a later one is given up, so that it is chosen anew a few times at most.
+//! not begin so comes before all that do, or behind them. How much is shared is chosen at a seek, of two neighbouring
+//! keys; forwards, what does not hold for a later one is given up, once a byte of it at most. Backwards it is kept, and
+//! keys that do not begin so are compared whole.
+
+use mycelium_base::key_prefix::{common_prefix, head};
 
 /// What keys are compared by first. Prefixes of keys order as the keys do, but different keys may have the same.
 #[derive(Default, Debug)]
@@ -15,7 +18,7 @@ pub(crate) struct KeyPrefix {
 const BEHIND: u64 = u64::MAX;
 
 impl KeyPrefix {
-    /// The first eight bytes of keys.
+    /// Passes over nothing: prefixes are the first eight bytes of keys.
     pub(crate) fn clear(&mut self) {
         self.shared.clear();
     }
@@ -34,7 +37,7 @@ impl KeyPrefix {
 
     /// Passes over what these keys share, so far that eight bytes are left of the first.
     pub(crate) fn choose(&mut self, key: &[u8], other: &[u8]) {
-        let shared = common_len(key, other).min(key.len().saturating_sub(size_of::<u64>()));
+        let shared = common_prefix(key, other).min(key.len().saturating_sub(size_of::<u64>()));
         self.shared.clear();
         self.shared.extend_from_slice(&key[..shared]);
     }
@@ -44,7 +47,7 @@ impl KeyPrefix {
     pub(crate) fn gives_way_to(&mut self, key: &[u8], prefix: u64) -> bool {
         let is_outside = prefix == BEHIND && !key.starts_with(&self.shared);
         if is_outside {
-            self.shared.truncate(common_len(&self.shared, key));
+            self.shared.truncate(common_prefix(&self.shared, key));
         }
         is_outside
     }
@@ -53,21 +56,6 @@ impl KeyPrefix {
 #[cold]
 fn outside(is_before: bool) -> u64 {
     if is_before { 0 } else { BEHIND }
-}
-
-fn common_len(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// The first eight bytes, big-endian, zero-padded.
-#[inline(always)]
-fn head(key: &[u8]) -> u64 {
-    if let Some(head) = key.first_chunk::<8>() {
-        return u64::from_be_bytes(*head);
-    }
-    let mut padded = [0; 8];
-    padded[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(padded)
 }
 
 #[cfg(test)]

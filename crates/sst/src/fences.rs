@@ -21,8 +21,8 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use crate::index::{common_prefix, head};
 use crate::reader::SstFile;
+use mycelium_base::key_prefix::{common_prefix, head};
 
 /// See the module; `T` is what is looked at next of a file. Thread-safe.
 ///

@@ -25,6 +25,7 @@
 //! 2. Take the key's head and search the heads, branch-free. Heads order as separators do, but may be equal.
 //! 3. Only among separators with this very head compare whole separators.
 
+use mycelium_base::key_prefix::{common_prefix, head};
 use mycelium_base::prefetch::prefetch;
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
 
@@ -120,24 +121,6 @@ impl IndexBuilder {
     }
 }
 
-/// The length of the common prefix of two byte strings.
-#[inline]
-pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let mut n = 0;
-    let words = a.chunks_exact(8).zip(b.chunks_exact(8));
-    for (x, y) in words {
-        let (mut p, mut q) = ([0; 8], [0; 8]);
-        p.copy_from_slice(x);
-        q.copy_from_slice(y);
-        let differing = u64::from_le_bytes(p) ^ u64::from_le_bytes(q);
-        if differing != 0 {
-            return n + differing.trailing_zeros() as usize / 8;
-        }
-        n += 8;
-    }
-    n + a[n..].iter().zip(&b[n..]).take_while(|(x, y)| x == y).count()
-}
-
 fn push_separator(out: &mut Vec<u8>, last: &[u8], next: Option<&[u8]>) {
     let Some(next) = next else {
         out.extend_from_slice(last);
@@ -158,20 +141,6 @@ fn push_separator(out: &mut Vec<u8>, last: &[u8], next: Option<&[u8]>) {
     } else {
         out.extend_from_slice(last);
     }
-}
-
-/// The first eight bytes as a big-endian number, zero-padded.
-#[inline(always)]
-pub(crate) fn head(suffix: &[u8]) -> u64 {
-    if let Some(bytes) = suffix.first_chunk::<8>() {
-        return u64::from_be_bytes(*bytes);
-    }
-    // Bytes loaded twice are the same ones. Copying so few would be a call.
-    let padding = 8 * (8 - suffix.len() as u32);
-    if let (Some(first), Some(last)) = (suffix.first_chunk::<4>(), suffix.last_chunk::<4>()) {
-        return u64::from(u32::from_be_bytes(*first)) << 32 | u64::from(u32::from_be_bytes(*last)) << padding;
-    }
-    suffix.iter().zip([56, 48, 40]).fold(0, |head, (byte, shift)| head | u64::from(*byte) << shift)
 }
 
 #[inline(always)]
@@ -445,20 +414,5 @@ impl<'a> Index<'a> {
         let start = if i == 0 { 0 } else { self.separator_end(i - 1) as usize };
         let end = self.separator_end(i) as usize;
         self.payload.get(self.shape.separators + start..self.shape.separators + end).unwrap_or_default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_is_the_beginning_padded_with_zeros() {
-        let suffix = [0x81, 0x02, 0xfe, 0x04, 0x85, 0x06, 0x87, 0xf8, 0x09];
-        for len in 0..=suffix.len() {
-            let mut padded = [0; 8];
-            padded[..len.min(8)].copy_from_slice(&suffix[..len.min(8)]);
-            assert_eq!(head(&suffix[..len]), u64::from_be_bytes(padded), "{len} bytes");
-        }
     }
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::hash::{FileChecksum, hash_key};
+use mycelium_base::key_prefix::common_prefix;
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{Error, Group, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, SequenceNumber, Trailer};
 use mycelium_encoding::{KeyPrefixes, PackedLayout, Schema};
@@ -29,7 +30,7 @@ use crate::columnar::{ColumnPart, ColumnarBuilder, Directory, FinishedColumns, P
 use crate::compression::{Compression, Compressor, STORED};
 use crate::filter::FilterBuilder;
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
-use crate::index::{IndexBuilder, IndexEntry, common_prefix};
+use crate::index::{IndexBuilder, IndexEntry};
 use crate::prefix_filter::{BITS_WITHOUT_KEYS, PrefixHashes};
 use crate::properties::Properties;
 use crate::range_deletes::encode_range_deletes;

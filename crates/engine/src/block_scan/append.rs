@@ -17,13 +17,11 @@ impl BlockScan {
             self.overwrite_passing(first, builder)?;
             self.weave_inserts(first, builder)?;
         } else {
-            match self.inserts.are_few_among(count) {
-                true => self.append_pieces(count, builder)?,
-                false => {
-                    self.append_all(count, builder)?;
-                    self.remove_gone(first, builder)?;
-                    self.weave_inserts(first, builder)?;
-                }
+            let has_all = self.inserts.find_pieces(count);
+            self.append_pieces(count, builder)?;
+            if !has_all {
+                self.remove_gone(first, builder)?;
+                self.weave_inserts(first, builder)?;
             }
             self.overwrite_all(first, builder)?;
         }
@@ -56,18 +54,6 @@ impl BlockScan {
         for Overwrite { target, offset, value } in &self.overwrites {
             builder.overwrite(*target, first + shifts.place(*offset), *value)?;
         }
-        Ok(())
-    }
-
-    fn append_all(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        for &Target { target, run, place, .. } in &self.layer().targets {
-            let Some((block, row)) = self.runs[run].block() else { continue };
-            block.read(|pages| builder.append_cells(target, &pages[place], row..row + count))?;
-        }
-        if builder.has_key_columns() {
-            self.append_keys(0..count, builder)?;
-        }
-        builder.end_rows(count - self.inserts.gone().len());
         Ok(())
     }
 

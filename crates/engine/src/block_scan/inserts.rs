@@ -5,7 +5,7 @@
 //!    Where all of these are of fixed width they are found as those of patches are, otherwise the row is packed.
 //! 2. A row of the stretch that such a packed row replaces, or that is deleted, is noted as gone.
 //! 3. Where those new and gone are few, the rows of the stretch are appended in *pieces*, up to the next of them, and
-//!    the new ones between these ([`Inserts::pieces`]).
+//!    the new ones between these ([`Inserts::find_pieces`]).
 //! 4. Where they are many, pieces would be short and each cost a call for every column. Then all rows are appended as
 //!    if none were gone or new, those gone are cut out, and the new ones are put between the others: room is made for
 //!    them, from the last one on, so that each cell is moved once ([`RecordBatchBuilder::make_room`]); packed ones are
@@ -49,7 +49,7 @@ pub(super) struct Inserts {
 }
 
 /// What comes next of a stretch with its new rows.
-pub(super) enum Piece {
+enum Piece {
     /// Rows of the stretch.
     Rows(Range<usize>),
     /// The new row of this number.
@@ -126,15 +126,16 @@ impl Inserts {
         self.rows.push(Insert { before, key: start..self.keys.len(), packed });
     }
 
-    /// Whether those new and gone are few among so many rows of the stretch.
-    pub(super) fn are_few_among(&self, count: usize) -> bool {
-        LONG_PIECE * (self.rows.len() + self.gone.len()) <= count
-    }
-
-    /// Makes `pieces` those of a stretch of so many rows.
-    fn find_pieces(&mut self, count: usize) {
-        let (mut from, mut gone) = (0, self.gone.iter().map(|&row| row as usize).peekable());
+    /// Makes `pieces` those of a stretch of so many rows: with the new rows and without those gone where these are few,
+    /// else the stretch as it lies. Whether it is the former.
+    pub(super) fn find_pieces(&mut self, count: usize) -> bool {
         self.pieces.clear();
+        if LONG_PIECE * (self.rows.len() + self.gone.len()) > count {
+            self.pieces.push(Piece::Rows(0..count));
+            return false;
+        }
+        self.find_places(None);
+        let (mut from, mut gone) = (0, self.gone.iter().map(|&row| row as usize).peekable());
         for (number, before) in self.rows.iter().map(|insert| insert.before).chain([count]).enumerate() {
             while let Some(gone) = gone.next_if(|&gone| gone < before) {
                 self.pieces.push(Piece::Rows(from..gone));
@@ -145,6 +146,7 @@ impl Inserts {
             from = before;
         }
         self.pieces.retain(|piece| !matches!(piece, Piece::Rows(rows) if rows.is_empty()));
+        true
     }
 
     /// How far rows of the stretch are moved by the new ones and those gone before them, for rows that ascend.
@@ -282,12 +284,9 @@ impl BlockScan {
         self.layer().targets.iter().map(|target| room(target).unwrap_or(0)).min().unwrap_or(usize::MAX)
     }
 
-    /// Step 3 of the module: appends the next `count` rows of the layer without those gone, and the new ones between
-    /// them.
+    /// Step 3 of the module: appends the pieces of the next `count` rows of the layer.
     pub(super) fn append_pieces(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let first = builder.len();
-        self.inserts.find_pieces(count);
-        self.inserts.find_places(None);
         let inserts = &self.inserts;
         for &Target { target, run, place, .. } in &self.layer().targets {
             let Some((block, row)) = self.runs[run].block() else { continue };

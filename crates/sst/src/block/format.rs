@@ -29,11 +29,10 @@
 use std::cmp::Ordering;
 
 use mycelium_base::coding::get_varint;
+use mycelium_base::key_prefix::common_prefix;
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
-
-use crate::index::common_prefix;
 
 pub(crate) const HEADER_LEN: usize = 32;
 pub(crate) const FLAG_UNIFORM: u8 = 1;

@@ -24,7 +24,7 @@ impl KeyWindow {
     /// Of keys between `first` and `last`, both included: behind what these two have in common, which is what all of
     /// them have.
     pub fn between(first: &[u8], last: &[u8]) -> Self {
-        Self { skipped: crate::index::common_prefix(first, last), room: 0 }
+        Self { skipped: mycelium_base::key_prefix::common_prefix(first, last), room: 0 }
     }
 
     /// Whether keys of this length that have the same window are the same.

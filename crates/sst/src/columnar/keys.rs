@@ -19,6 +19,7 @@
 use std::ops::Range;
 
 use mycelium_base::coding::{Reader, put_varint};
+use mycelium_base::key_prefix::common_prefix;
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, Result};
 use mycelium_encoding::page::{Cells, IntegersHead, Page};
@@ -26,7 +27,6 @@ use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 
 use super::key_shape::{KeyEnd, KeyShape, MAX_INTEGER_LEN, integer_of};
 use super::key_window::KeyWindow;
-use crate::index::common_prefix;
 
 const INTEGERS: u8 = 0;
 const BYTES: u8 = 1;

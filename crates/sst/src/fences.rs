@@ -21,8 +21,9 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use crate::reader::SstFile;
 use mycelium_base::key_prefix::{common_prefix, head};
+
+use crate::reader::SstFile;
 
 /// See the module; `T` is what is looked at next of a file. Thread-safe.
 ///

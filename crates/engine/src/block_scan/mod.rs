@@ -97,7 +97,7 @@ pub(crate) struct BlockScan {
     rest_kinds: Vec<usize>,
     /// The next keys of the rest; the rest stands behind them.
     touched: Touched,
-    /// Those of the patches of the layer.
+    /// Those of the patches of the stretches.
     shapes: PatchShapes,
     /// What changes cells of a stretch.
     overwrites: Vec<Overwrite>,

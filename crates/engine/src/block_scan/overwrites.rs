@@ -260,7 +260,7 @@ impl BlockScan {
     /// Keeps the shapes of patches for another stretch, if they are what they were.
     fn keep_shapes(&mut self) {
         let has_only_values = self.layer().targets.iter().all(|target| self.has_values(target));
-        self.shapes.keep_for(has_only_values.then_some(self.at));
+        self.shapes.keep_for(has_only_values);
     }
 
     /// Whether all cells of a column of the current block are values.

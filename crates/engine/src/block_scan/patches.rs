@@ -22,11 +22,11 @@ pub(super) struct Overwrite {
 /// Shapes that are remembered, which are those of the few statements that write at a time.
 const MOST_SHAPES: usize = 4;
 
-/// The shapes that the patches of a layer have.
+/// The shapes that the patches of stretches have.
 #[derive(Default)]
 pub(super) struct PatchShapes {
-    /// The layer, where all cells of its columns were values, so that the same can be overwritten elsewhere in it.
-    layer: Option<usize>,
+    /// Whether all cells of the stretch were values: in any other such one the same can be overwritten.
+    are_of_values: bool,
     /// Whether that was found out for the stretch.
     are_of_stretch: bool,
     /// The known ones first.
@@ -50,13 +50,12 @@ impl PatchShapes {
         self.are_of_stretch
     }
 
-    /// Keeps them for a stretch of this layer that has nothing but values, if they are of such a one; else forgets
-    /// them.
-    pub(super) fn keep_for(&mut self, layer: Option<usize>) {
-        if layer.is_none() || self.layer != layer {
+    /// Keeps them for a stretch, if it has nothing but values, as those before; else forgets them.
+    pub(super) fn keep_for(&mut self, has_only_values: bool) {
+        if !(has_only_values && self.are_of_values) {
             self.known = 0;
         }
-        self.layer = layer;
+        self.are_of_values = has_only_values;
         self.are_of_stretch = true;
     }
 

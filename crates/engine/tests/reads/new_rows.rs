@@ -241,3 +241,35 @@ fn a_scan_ended_where_the_only_row_of_a_batch_was_deleted() {
         }
     }
 }
+
+/// What patches change is found out once for all stretches without nulls; where there are nulls they are not written over
+/// cells.
+#[test]
+fn patches_reach_blocks_with_nulls_behind_such_without() {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let schema = Schema::parse(SCHEMA).unwrap();
+    let layout = Some(Layout::parse(LAYOUTS[0], &schema.value_columns()).unwrap());
+    let options = TableOptions { layout, block_size: 512, ..TableOptions::default() };
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    let (mut rng, mut expected) = (SmallRng::seed_from_u64(1), Vec::new());
+    for id in 0..2000 {
+        let mut row = drawn(id, &mut rng);
+        // None, some, and none again.
+        row[4] = if (700..1300).contains(&id) && id % 3 == 0 { Datum::Null } else { Datum::Int32(id as i32) };
+        let cells: Vec<DatumRef<'_>> = row.iter().map(Datum::borrowed).collect();
+        table.insert_row(&cells, Durability::Buffered).unwrap();
+        expected.push(row[4].clone());
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    for id in (0..2000).step_by(15) {
+        let change = [("d", DatumRef::Int32(-1))];
+        table.patch_row(&[DatumRef::Int64(id)], &change, Durability::Buffered).unwrap();
+        expected[id as usize] = Datum::Int32(-1);
+    }
+    let options = ScanOptions { projection: Some(vec![4]), ..ScanOptions::default() };
+    let batches = table.scan_batches(options).unwrap().map(Result::unwrap);
+    let found = batches.flat_map(|batch| (0..batch.num_rows()).map(|row| cell(&batch, 0, 4, row)).collect::<Vec<_>>());
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}

@@ -242,8 +242,7 @@ fn a_scan_ended_where_the_only_row_of_a_batch_was_deleted() {
     }
 }
 
-/// What patches change is found out once for all stretches without nulls; where there are nulls they are not written over
-/// cells.
+/// What patches change is found out once for all stretches without nulls, and does not hold where there are some.
 #[test]
 fn patches_reach_blocks_with_nulls_behind_such_without() {
     let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };

@@ -448,18 +448,19 @@ impl RecordBatchBuilder {
         !matches!(self.columns[target].values, Values::Bits(_) | Values::Variable { .. } | Values::Views(_))
     }
 
-    /// Puts another value, as its bytes, in the place of a value that was appended to such a column, of row `row` of
-    /// the batch.
+    /// Puts other values, as their bytes, in the places of values that were appended to such a column, each with its
+    /// row of the batch.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a row that is not there.
-    pub fn overwrite(&mut self, target: usize, row: usize, value: u128) -> Result<()> {
+    /// [`ErrorKind::InvalidArgument`] for a row that is not there; cells before it were overwritten.
+    pub fn overwrite(&mut self, target: usize, cells: impl IntoIterator<Item = (usize, u128)>) -> Result<()> {
+        let cells = cells.into_iter();
         let done = match &mut self.columns[target].values {
-            Values::Width1(values) => values.get_mut(row).map(|place| *place = value as u8),
-            Values::Width2(values) => values.get_mut(row).map(|place| *place = value as u16),
-            Values::Width4(values) => values.get_mut(row).map(|place| *place = value as u32),
-            Values::Width8(values) => values.get_mut(row).map(|place| *place = value as u64),
-            Values::Width16(values) => values.get_mut(row).map(|place| *place = value),
+            Values::Width1(values) => put_each(values, cells, |value| value as u8),
+            Values::Width2(values) => put_each(values, cells, |value| value as u16),
+            Values::Width4(values) => put_each(values, cells, |value| value as u32),
+            Values::Width8(values) => put_each(values, cells, |value| value as u64),
+            Values::Width16(values) => put_each(values, cells, |value| value),
             Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => None,
         };
         done.ok_or_else(|| Error::invalid(format!("column {target} of the batch cannot be overwritten so")))
@@ -935,4 +936,10 @@ impl ColumnBuilder {
             }
         })
     }
+}
+
+/// Puts values in their places; `None` if there is no such place.
+#[inline]
+fn put_each<T>(values: &mut [T], mut cells: impl Iterator<Item = (usize, u128)>, of: impl Fn(u128) -> T) -> Option<()> {
+    cells.try_for_each(|(row, value)| values.get_mut(row).map(|place| *place = of(value)))
 }

@@ -24,7 +24,7 @@ use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, 
 use mycelium_encoding::{FragmentFormat, PackedLayout, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
-use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile};
+use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile, SstWriterOptions};
 use mycelium_transform::Deriver;
 
 use crate::background::panicked;
@@ -37,7 +37,7 @@ use crate::install::not_open;
 use crate::interruption::Interruption;
 use crate::options::{Background, TableOptions, for_level, sizes};
 use crate::origin::Birth;
-use crate::output_files::{OutputFiles, file_meta, writer_options};
+use crate::output_files::{OutputFiles, file_meta, known_marks, writer_options};
 use crate::rate_limit::WritePriority;
 use crate::sources::shared_read_ahead;
 use crate::sync::Mutex;
@@ -662,10 +662,19 @@ fn plain_input<'w, C>(
         upper,
         // Indexes name rows by their sequence numbers: those of indexed tables keep them.
         are_oldest: plan.output_level > 0 && plan.are_oldest() && taken.indexes.is_empty(),
-        writer: writer_options(&table.definition, plan.output_level, group.as_deref()),
+        writer: SstWriterOptions {
+            marks: known_marks(input_marks(taken)),
+            ..writer_options(&table.definition, plan.output_level, group.as_deref())
+        },
         group,
         map: None,
     }
+}
+
+/// What the inputs together say something of.
+fn input_marks(taken: &Taken) -> u64 {
+    let files = taken.plan.input_files().map(|meta| taken.tree.find(meta.number));
+    files.fold(0, |marks, file| marks | file.map_or(u64::MAX, |file| file.marks()))
 }
 
 /// Inputs and outputs whose column groups differ.

@@ -25,7 +25,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::index::{DerivedFile, IndexWatch, StagedCursor, StagedRemovals, write_derived};
 use crate::origin::Birth;
-use crate::output_files::{OutputFiles, file_meta, writer_options};
+use crate::output_files::{OutputFiles, file_meta, known_marks, writer_options};
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
 use crate::sync::atomic::Ordering;
@@ -235,7 +235,8 @@ impl Inner {
         birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
-        let input = JobInput { rules: Rules::Rows(watch), ..self.flush_input(table, memtable, entries) };
+        let mut input = JobInput { rules: Rules::Rows(watch), ..self.flush_input(table, memtable, entries) };
+        input.writer.marks = known_marks(memtable.marks());
         self.run_flush(table, input, OlderPlaces::Unknown, birth, outputs)
     }
 
@@ -287,12 +288,8 @@ impl Inner {
             }
         }
         let mut opened = Vec::new();
-        for Flushed { memtable, output, .. } in flushed {
-            let files = self.open_outputs(output.files.iter())?;
-            if let Some(memtable) = memtable {
-                files.iter().for_each(|file| file.set_marks(memtable.marks()));
-            }
-            opened.extend(files);
+        for Flushed { output, .. } in flushed {
+            opened.extend(self.open_outputs(output.files.iter())?);
         }
         self.trim_with_flush(&manifest, &mut edit);
         let before = self.trees_that_lose_files(&edit);

@@ -173,3 +173,8 @@ pub(crate) fn writer_options(table: &TableDefinition, level: usize, group: Optio
         ..SstWriterOptions::default()
     }
 }
+
+/// Marks as the properties of files have them: only if they tell something.
+pub(crate) fn known_marks(marks: u64) -> Option<u64> {
+    (marks != u64::MAX).then_some(marks)
+}

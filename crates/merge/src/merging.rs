@@ -35,6 +35,8 @@ pub struct MergingCursor<C> {
     equals_runner_up: bool,
     same_key: bool,
     forward: bool,
+    /// How many entries of each source were shown to who wants many.
+    shown: Vec<usize>,
 }
 
 const NONE: usize = usize::MAX;
@@ -52,6 +54,7 @@ impl<C: Cursor> MergingCursor<C> {
     pub fn new(sources: Vec<C>) -> Self {
         Self {
             heap: Vec::with_capacity(sources.len()),
+            shown: vec![0; sources.len()],
             sources,
             top: NONE,
             prefix: KeyPrefix::default(),
@@ -76,7 +79,7 @@ impl<C: Cursor> MergingCursor<C> {
     /// As [`Cursor::visit`], with the index of the source of each entry.
     pub fn visit_with_sources(&mut self, mut visit: impl FnMut(usize, EntryRef<'_>, bool) -> bool) -> Result<()> {
         while self.valid() {
-            let (mut passed, mut goes_on) = (0, true);
+            let (mut passed, mut goes_on, top) = (0, true, self.top);
             if self.forward {
                 let result = self.visit_top(|top, entry, same_key| {
                     goes_on = visit(top, entry, same_key);
@@ -85,6 +88,7 @@ impl<C: Cursor> MergingCursor<C> {
                 });
                 self.fail_on_error(result)?;
             }
+            self.shown[top] += passed.max(1);
             if passed > 0 {
                 // None of them had the runner-up's key.
                 self.equals_runner_up = false;
@@ -365,9 +369,13 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         self.same_key
     }
 
-    /// Of each source, as if all of the entries were its.
+    /// Of each source twice its share of the entries, by what was shown of it so far.
     fn fetch_ahead(&self, entries: usize) {
-        self.sources.iter().for_each(|source| source.fetch_ahead(entries));
+        let all: usize = self.shown.iter().sum();
+        for (source, shown) in self.sources.iter().zip(&self.shown) {
+            let share = (2 * entries * shown).checked_div(all).unwrap_or(entries);
+            source.fetch_ahead(share.min(entries));
+        }
     }
 
     fn add_counters(&self, counters: &mut ReadCounters) {

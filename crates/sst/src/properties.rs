@@ -6,8 +6,9 @@
 //!   varint   length
 //!   bytes    varint number, raw bytes for the two fences, a column group (tag 12, left out for whole rows), offset and
 //!            length as varints (tag 13, of columnar files only: the directory of their columns), nothing (tag 14: the
-//!            filter has no keys, but prefixes of keys alone), or which prefixes of keys the filter has (tag 133, left
-//!            out where it has none: `encoding::KeyPrefixes`)
+//!            filter has no keys, but prefixes of keys alone), which prefixes of keys the filter has (tag 133, left
+//!            out where it has none: `encoding::KeyPrefixes`), or the marks as a varint (tag 134, left out where they
+//!            are not known)
 //! ```
 //!
 //! A reader skips unknown tags from 128 on and refuses a file with an unknown tag below.
@@ -65,6 +66,9 @@ pub struct Properties {
     pub restart_interval: u64,
     /// The writer's compression in words.
     pub compression: String,
+    /// What the entries say something of, as a set of bits that mean what the writer wants them to; `None` if that is
+    /// not known.
+    pub marks: Option<u64>,
 }
 
 const SMALLEST: u64 = 9;
@@ -76,6 +80,7 @@ const FILTER_LACKS_KEYS: u64 = 14;
 const COMPRESSION: u64 = 128;
 const ORIGIN: u64 = 132;
 const PREFIXES: u64 = 133;
+const MARKS: u64 = 134;
 
 /// Those below 128 that a file may do without.
 const OPTIONAL: [u64; 3] = [GROUP, COLUMNS, FILTER_LACKS_KEYS];
@@ -153,6 +158,11 @@ impl Properties {
             prefixes.encode(&mut bytes);
             fields.push((PREFIXES, bytes));
         }
+        if let Some(marks) = self.marks {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, marks);
+            fields.push((MARKS, bytes));
+        }
         fields.sort_unstable();
         let mut out = Vec::new();
         for (tag, bytes) in fields {
@@ -212,6 +222,11 @@ impl Properties {
                 _ => return Err(Error::corruption("malformed property").expected("no bytes", bytes.len())),
             },
             PREFIXES => self.prefixes = Some(KeyPrefixes::decode(bytes)?),
+            MARKS => {
+                let mut reader = Reader::new(bytes);
+                self.marks = Some(reader.varint()?);
+                reader.finish()?;
+            }
             COMPRESSION => self.compression = String::from_utf8_lossy(bytes).into_owned(),
             _ => match self.numbers().into_iter().find(|(known, _)| *known == tag) {
                 Some((_, number)) => {
@@ -255,7 +270,7 @@ mod tests {
         let bytes = rows.encode();
         assert_eq!(Properties::parse(&bytes).unwrap(), rows);
         let group = Some(Arc::new("0-3,7/json".parse().unwrap()));
-        let grouped = Properties { group, ..rows };
+        let grouped = Properties { group, marks: Some(u64::MAX), ..rows };
         assert_eq!(Properties::parse(&grouped.encode()).unwrap(), grouped);
         assert!(grouped.encode().len() > bytes.len());
     }

@@ -59,6 +59,8 @@ pub struct SstWriterOptions {
     /// The prefixes of keys that the filter gets, too: as many bits for each distinct one, or ten if there are no keys
     /// in the filter.
     pub prefixes: Option<KeyPrefixes>,
+    /// What the entries say something of ([`Properties::marks`]), as the caller knows it.
+    pub marks: Option<u64>,
 }
 
 impl Default for SstWriterOptions {
@@ -70,6 +72,7 @@ impl Default for SstWriterOptions {
             compression: Compression::None,
             filter_bits_per_key: 10,
             prefixes: None,
+            marks: None,
         }
     }
 }
@@ -653,6 +656,7 @@ impl SstWriter {
         properties.filter_bits_per_key = u64::from(self.options.filter_bits_per_key);
         properties.prefixes = self.options.prefixes;
         properties.filter_lacks_keys = self.options.prefixes.is_some() && self.options.filter_bits_per_key == 0;
+        properties.marks = self.options.marks;
         properties.block_size = self.options.block_size as u64;
         properties.restart_interval = self.options.restart_interval as u64;
         properties.compression = self.options.compression.name();

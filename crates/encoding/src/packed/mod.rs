@@ -46,6 +46,8 @@ const HAS_NULLS: u8 = 1 << 3;
 const HAS_PRESENCE: u8 = 1 << 2;
 const OFFSET_WIDTH: u8 = 0b11;
 const HEADER_LEN: usize = 2;
+/// Bytes of a bitmap of columns that are looked at together.
+const BITMAP_WORD: usize = size_of::<u64>();
 const WIDTHS: [usize; 5] = [16, 8, 4, 2, 1];
 const NOT_PACKED: u32 = u32::MAX;
 
@@ -175,9 +177,10 @@ impl PackedLayout {
         self.columns.iter().map(|place| place.column as usize)
     }
 
-    /// The columns of a set that the layout has, as [`PackedLayout::has_some`] takes them.
+    /// The columns of a set that the layout has, as [`PackedLayout::has_some`] takes them: a bit for each, and zeros up
+    /// to a word.
     pub fn bitmap_of(&self, columns: &ColumnSet) -> Vec<u8> {
-        let mut bitmap = vec![0; self.bitmap_len];
+        let mut bitmap = vec![0; self.bitmap_len.max(BITMAP_WORD)];
         for index in (0..self.len()).filter(|&index| columns.contains(self.column(index))) {
             bitmap[index / 8] |= 1 << (index % 8);
         }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
 use super::{
-    ColumnState, FORMAT_VERSION, HAS_NULLS, HAS_PRESENCE, HEADER_LEN, NOT_PACKED, OFFSET_WIDTH, PackedLayout,
-    RawColumn, WIDTHS, cut_short, decode_datum, marks_of,
+    BITMAP_WORD, ColumnState, FORMAT_VERSION, HAS_NULLS, HAS_PRESENCE, HEADER_LEN, NOT_PACKED, OFFSET_WIDTH,
+    PackedLayout, RawColumn, WIDTHS, cut_short, decode_datum, marks_of,
 };
 use crate::DatumRef;
 
@@ -259,8 +259,8 @@ impl PackedLayout {
         Ok(marks_of(self.row(bytes)?.columns()))
     }
 
-    /// Whether a value of this layout, which may be a patch, has some column of a bitmap. Looks at no more than its
-    /// head, so that it costs less than [`PackedLayout::row`].
+    /// Whether a value of this layout, which may be a patch, has some column of a [bitmap](Self::bitmap_of). Looks at no
+    /// more than its head, so that it costs less than [`PackedLayout::row`].
     ///
     /// # Errors
     /// As that, as far as it looks.
@@ -268,6 +268,12 @@ impl PackedLayout {
     pub fn has_some(&self, bytes: &[u8], bitmap: &[u8]) -> Result<bool> {
         if self.kind_of(bytes)? & HAS_PRESENCE == 0 {
             return Ok(bitmap.iter().any(|&byte| byte != 0));
+        }
+        // Behind a shorter bitmap, as most are, the wanted one has zeros.
+        if self.bitmap_len <= BITMAP_WORD
+            && let (Some(present), Some(wanted)) = (bytes[HEADER_LEN..].first_chunk(), bitmap.first_chunk())
+        {
+            return Ok(u64::from_le_bytes(*present) & u64::from_le_bytes(*wanted) != 0);
         }
         let presence = bytes.get(HEADER_LEN..HEADER_LEN + self.bitmap_len);
         let presence = presence.ok_or_else(|| cut_short(HEADER_LEN + self.bitmap_len, bytes.len()))?;

@@ -1,33 +1,49 @@
 //! Looking for many ascending values among the ascending integers of a page.
 //!
-//! A window of rows is unpacked. As long as values lie in it, each is found by counting the integers below it, without
-//! a branch, so that a processor works at several values at once. A value behind the window is galloped to: in steps
-//! that double, then by halves, O(log of how far it is), and the window is unpacked anew there. So where many of the
-//! rows are looked for, each integer is unpacked once, and where few are, most are not.
+//! 1. A window of eight rows is unpacked, which packed integers of any width begin on a byte. As long as values lie in
+//!    it, each is found by counting the integers below it, without a branch, so that a processor works at several values
+//!    at once.
+//! 2. For a value behind the window the one is unpacked where the value would be if the integers rose from here on as
+//!    they do on the whole, as keys mostly do, and then the next ones or those before: values some rows apart are found
+//!    in one or two.
+//! 3. A value that is in none of these is galloped to: in steps that double, then by halves, O(log of how far it is).
 
 use std::array;
+use std::ops::Range;
 
 use super::integers::{Integers, Kind, on_line};
 
 /// Rows of the window.
 const WINDOW: usize = 8;
 
+/// Windows that are looked at beside the one where the value would be.
+const NEIGHBORS: usize = 2;
+
 /// A search that goes on to ever greater values.
 #[derive(Debug)]
 pub struct AscendingSearch<'a> {
     integers: Integers<'a>,
     rows: usize,
+    /// Where it began.
+    first: usize,
     /// The window's first row.
     start: usize,
     /// Its integers; behind the last row the greatest integer that there is.
     window: [i64; WINDOW],
+    /// Rows for each one that the integers rise by, on the whole.
+    rows_per_one: f64,
 }
 
 impl<'a> AscendingSearch<'a> {
     /// From a row on, of so many.
     pub(crate) fn new(integers: Integers<'a>, row: usize, rows: usize) -> Self {
-        let mut search = Self { integers, rows, start: 0, window: [0; WINDOW] };
-        search.unpack(row.min(rows), |row| integers.get(row));
+        let first = row.min(rows);
+        let mut search = Self { integers, rows, first, start: 0, window: [0; WINDOW], rows_per_one: 0.0 };
+        search.unpack(first);
+        if let Some(last) = rows.checked_sub(1).filter(|&last| last > first) {
+            let rise = integers.get(last).abs_diff(integers.get(first));
+            search.rows_per_one = (last - first) as f64 / rise.max(1) as f64;
+        }
         search
     }
 
@@ -35,54 +51,83 @@ impl<'a> AscendingSearch<'a> {
     /// none. The values must ascend.
     #[inline]
     pub fn seek(&mut self, value: i64) -> (usize, bool) {
-        if self.window[WINDOW - 1] < value && self.start + WINDOW < self.rows {
-            self.gallop(value);
+        if self.is_behind(value) {
+            self.move_to(value);
         }
         let below: usize = self.window.iter().map(|&integer| usize::from(integer < value)).sum();
         let row = self.start + below;
+        if row < self.first {
+            return (self.first, self.first < self.rows && self.integers.get(self.first) == value);
+        }
         (row, row < self.rows && self.window.get(below) == Some(&value))
     }
 
-    /// Puts the window where the value is, or behind all rows.
-    fn gallop(&mut self, value: i64) {
-        match self.integers.kind {
-            Kind::Packed(line) => self.gallop_in(value, |row| line.get(row)),
-            Kind::Linear { line, slope } => {
-                self.gallop_in(value, |row| line.get(row).wrapping_add(on_line(slope, row)));
+    /// Whether the value is in no row up to the window's end.
+    #[inline]
+    fn is_behind(&self, value: i64) -> bool {
+        self.window[WINDOW - 1] < value && self.start + WINDOW < self.rows
+    }
+
+    /// Puts the window where the value is, or at the end of all rows.
+    fn move_to(&mut self, value: i64) {
+        let from = self.start + WINDOW;
+        let ahead = (value.abs_diff(self.window[WINDOW - 1]) as f64 * self.rows_per_one) as usize;
+        self.unpack(from.saturating_add(ahead).min(self.rows - 1));
+        for _ in 0..NEIGHBORS {
+            if self.is_behind(value) {
+                self.unpack(self.start + WINDOW);
+            } else if self.window[0] >= value && self.start > from {
+                self.unpack(self.start - WINDOW);
+            } else {
+                return;
             }
-            Kind::Constant(_) | Kind::Runs { .. } => {
-                let integers = self.integers;
-                self.gallop_in(value, |row| integers.get(row));
-            }
+        }
+        if self.is_behind(value) {
+            self.gallop(self.start + WINDOW, value);
+        } else if self.window[0] >= value && self.start > from {
+            self.halve(from..self.start + 1, value);
         }
     }
 
-    #[inline(always)]
-    fn gallop_in(&mut self, value: i64, get: impl Fn(usize) -> i64) {
-        let (mut start, mut step) = (self.start + WINDOW, WINDOW);
+    /// Puts the window where the value is, which is at `start` or behind.
+    fn gallop(&mut self, mut start: usize, value: i64) {
+        let mut step = WINDOW;
         let mut end = self.rows.min(start + step);
-        while end < self.rows && get(end - 1) < value {
+        while end < self.rows && self.integers.get(end - 1) < value {
             step *= 2;
             (start, end) = (end, self.rows.min(end + step));
         }
-        while end - start > WINDOW {
+        self.halve(start..end, value);
+    }
+
+    /// Puts it where the value is, which is in one of these rows, or behind all rows.
+    fn halve(&mut self, Range { mut start, mut end }: Range<usize>, value: i64) {
+        while end - start > 1 {
             let middle = start + (end - start) / 2;
-            if get(middle - 1) < value {
+            if self.integers.get(middle - 1) < value {
                 start = middle;
             } else {
                 end = middle;
             }
         }
-        self.unpack(start, get);
+        self.unpack(start);
     }
 
-    #[inline(always)]
-    fn unpack(&mut self, start: usize, get: impl Fn(usize) -> i64) {
-        self.start = start;
-        self.window = match start + WINDOW <= self.rows {
-            true => array::from_fn(|at| get(start + at)),
-            false => array::from_fn(|at| if start + at < self.rows { get(start + at) } else { i64::MAX }),
+    /// Makes the window that which the row is in.
+    #[inline]
+    fn unpack(&mut self, row: usize) {
+        self.start = row - row % WINDOW;
+        self.window = match self.integers.kind {
+            Kind::Packed(line) => line.map_eight(self.start, |_, integer| integer),
+            Kind::Linear { line, slope } => {
+                line.map_eight(self.start, |row, integer| integer.wrapping_add(on_line(slope, row)))
+            }
+            Kind::Constant(value) => [value; WINDOW],
+            Kind::Runs { .. } => array::from_fn(|at| self.integers.get((self.start + at).min(self.rows - 1))),
         };
+        for at in self.rows.saturating_sub(self.start)..WINDOW {
+            self.window[at] = i64::MAX;
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{Error, Result};
 
 use super::bitmap::Bitmap;
-use super::kernels::{filter, get, mask, pack, packed_len, unpack};
+use super::kernels::{filter, get, map_eight, mask, pack, packed_len, unpack};
 use super::ordinal::{slot32, slot64};
 use crate::ColumnType;
 
@@ -278,6 +278,13 @@ impl<'a> Line<'a> {
     #[inline]
     pub(super) fn get(&self, row: usize) -> i64 {
         self.base.wrapping_add(get(self.bits, self.width, row) as i64)
+    }
+
+    /// What `of` makes of each of eight rows, the first of which is a multiple of eight, and its integer; past the end
+    /// of the bits the base.
+    #[inline(always)]
+    pub(super) fn map_eight(&self, first: usize, of: impl Fn(usize, i64) -> i64) -> [i64; 8] {
+        map_eight(self.bits, self.width, first, |row, offset| of(row, self.base.wrapping_add(offset as i64)))
     }
 }
 

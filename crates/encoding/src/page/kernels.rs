@@ -24,6 +24,45 @@ pub(crate) fn get(bits: &[u8], width: u32, index: usize) -> u64 {
     word >> shift & mask(width)
 }
 
+/// What `of` makes of each of eight indexes, the first of which is a multiple of eight, and its offset, 0 past the end
+/// of the bits. They begin on a byte, whatever the width.
+#[inline(always)]
+pub(crate) fn map_eight<T>(bits: &[u8], width: u32, first: usize, of: impl Fn(usize, u64) -> T) -> [T; 8] {
+    let rest = bits.get(first / 8 * width as usize..).unwrap_or_default();
+    let near_end;
+    let bytes = match rest.first_chunk() {
+        Some(bytes) => bytes,
+        None => {
+            near_end = padded(rest);
+            &near_end
+        }
+    };
+    let mask = mask(width);
+    std::array::from_fn(|index| {
+        let at = index * width as usize;
+        of(first + index, word_at(bytes, at / 8) >> (at % 8) & mask)
+    })
+}
+
+/// As many bytes as eight offsets are in, and a word may reach beyond them.
+const EIGHT: usize = 8 * 8 + 8;
+
+/// The word at a byte, one of the first 64.
+#[inline]
+fn word_at(bytes: &[u8; EIGHT], byte: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[byte & 63..][..8]);
+    u64::from_le_bytes(word)
+}
+
+/// These bytes with zeros behind them.
+#[cold]
+fn padded(bytes: &[u8]) -> [u8; EIGHT] {
+    let mut padded = [0; EIGHT];
+    padded.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
+    padded
+}
+
 /// The word at a byte near the end.
 #[cold]
 fn last_word(bits: &[u8], byte: usize) -> u64 {

@@ -37,12 +37,12 @@ impl BlockScan {
     /// Changes cells of the rows that passed, the first of which is `first` in the batch. Both ascend.
     fn overwrite_passing(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let mut place = 0;
-        for Overwrite { target, offset, value } in &self.overwrites {
-            while self.passing.get(place).is_some_and(|&row| (row as usize) < *offset) {
+        for &Overwrite { target, offset, value } in &self.overwrites {
+            while self.passing.get(place).is_some_and(|&row| row < offset) {
                 place += 1;
             }
-            if self.passing.get(place).is_some_and(|&row| row as usize == *offset) {
-                builder.overwrite(*target, first + place, *value)?;
+            if self.passing.get(place) == Some(&offset) {
+                builder.overwrite(target as usize, [(first + place, value)])?;
             }
         }
         Ok(())
@@ -51,8 +51,9 @@ impl BlockScan {
     /// Changes cells of a stretch of which no row was left out but those gone.
     fn overwrite_all(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let mut shifts = self.inserts.shifts();
-        for Overwrite { target, offset, value } in &self.overwrites {
-            builder.overwrite(*target, first + shifts.place(*offset), *value)?;
+        for column in self.overwrites.chunk_by(|a, b| a.target == b.target) {
+            let cells = column.iter().map(|cell| (first + shifts.place(cell.offset as usize), cell.value));
+            builder.overwrite(column[0].target as usize, cells)?;
         }
         Ok(())
     }

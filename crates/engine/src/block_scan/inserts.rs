@@ -341,7 +341,8 @@ impl BlockScan {
     pub(super) fn end_inserts(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let inserts = &mut self.inserts;
         for &Overwrite { target, offset, value } in &inserts.values {
-            builder.overwrite(target, first + inserts.places[offset] as usize + offset, value)?;
+            let row = first + (inserts.places[offset as usize] + offset) as usize;
+            builder.overwrite(target as usize, [(row, value)])?;
         }
         builder.end_rows(inserts.len());
         inserts.clear();

@@ -13,9 +13,19 @@ use super::touched::{Says, Touched};
 /// Where so many keys of the rest are in a stretch, there are many more in its block.
 const MANY: usize = 2;
 
-/// Keys of the rest that are looked for at once: twice as many as long as all of them can be noted.
+/// Keys of the rest that are sought at once: twice as many as long as all of them can be noted.
 const LEAST_SOUGHT: usize = 4;
 const MOST_SOUGHT: usize = 512;
+
+/// Keys of the rest that were sought in a stretch.
+struct Sought {
+    /// How many of them were noted.
+    alike: usize,
+    /// The row behind the last of these.
+    behind: usize,
+    /// Whether the next one of all keys is behind the rows, or there is none.
+    is_all: bool,
+}
 
 impl BlockScan {
     /// Of these rows of the stretch, up to where they can be taken with what the rest has of them and between them;
@@ -35,26 +45,30 @@ impl BlockScan {
     fn takes_all(
         &mut self,
         touched: &mut Touched,
-        rows: Range<usize>,
+        Range { mut start, mut end }: Range<usize>,
         most: usize,
         builder: &RecordBatchBuilder,
     ) -> Result<usize> {
-        let Range { start: mut from, mut end } = rows;
-        while from < end {
-            self.find_in_stretch(from..end, touched)?;
+        while start < end {
+            let Sought { alike, behind, is_all } = self.seek_in_stretch(start..end, most, touched)?;
+            touched.pass(alike);
+            self.overwritten += alike;
             let places = std::mem::take(&mut self.places);
             let noted = self.note_found(&places, most, touched, builder);
             touched.read_if_used_up(self.rest())?;
-            let were_noted = noted.as_ref().map_or(0, |noted| *noted);
-            self.sought = (2 * were_noted).clamp(LEAST_SOUGHT, MOST_SOUGHT);
             end = end.min(most - self.inserts.more());
-            let (next, last) = (places.get(noted?).copied(), places.last().copied());
+            let noted = noted?;
+            let (next, last) = (places.get(noted).copied(), places.last().copied());
             self.places = places;
-            match (next, last) {
-                (Some((place, _)), _) => return Ok(end.min(place)),
-                (None, Some((place, is_there))) => from = place + usize::from(is_there),
-                (None, None) => break,
+            if let Some((place, _)) = next {
+                self.sought = (2 * (alike + noted)).clamp(LEAST_SOUGHT, MOST_SOUGHT);
+                return Ok(end.min(place));
             }
+            if is_all {
+                break;
+            }
+            self.sought = (2 * self.sought).clamp(LEAST_SOUGHT, MOST_SOUGHT);
+            start = last.map_or(behind, |(place, is_there)| place + usize::from(is_there));
         }
         Ok(end)
     }
@@ -90,23 +104,43 @@ impl BlockScan {
         Ok(places.len())
     }
 
-    /// Makes `places` where in these rows of the stretch the keys read ahead are, or would be, and whether they are
-    /// there.
-    fn find_in_stretch(&mut self, rows: Range<usize>, touched: &Touched) -> Result<()> {
-        let Self { layers, at, runs, places, sought, .. } = self;
+    /// Seeks the next keys that were read ahead in these rows of the stretch. The first of them, as far as each is one of
+    /// a row and all there is of it is a patch of the shape that was found last, are noted at once. Of the others
+    /// `places` becomes where they are, or would be, and whether they are there.
+    fn seek_in_stretch(&mut self, rows: Range<usize>, most: usize, touched: &Touched) -> Result<Sought> {
+        if touched.key().is_some() && !self.shapes.are_of_stretch() {
+            self.keep_shapes();
+        }
+        let Self { layers, at, runs, places, sought, shapes, overwrites, inserts, .. } = self;
         places.clear();
-        let Some((block, row)) = layers[*at].first_block(runs) else { return Ok(()) };
+        let mut found = Sought { alike: 0, behind: rows.start, is_all: true };
+        let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(found) };
         let keys = touched.keys_ahead().take((*sought).max(LEAST_SOUGHT));
-        block.seek_each(row + rows.start, keys, |found, is_there| {
-            let is_in_stretch = found - row < rows.end;
-            if is_in_stretch {
-                places.push((found - row, is_there));
+        let (mut shape, most, mut count) = (shapes.last_plain(), most.saturating_sub(inserts.more()), 0);
+        block.seek_each(first + rows.start, keys, |row, is_there| {
+            let row = row - first;
+            if row >= rows.end {
+                return false;
             }
-            if places.len() == MANY {
+            let patch = shape.filter(|_| is_there && row < most).zip(touched.lone_patch_ahead(count));
+            match patch.filter(|(shape, (kind, patch))| shape.is_of(*kind, patch)) {
+                Some((shape, (_, patch))) => {
+                    shape.note(patch, row, overwrites);
+                    (found.alike, found.behind) = (count + 1, row + 1);
+                }
+                None => {
+                    shape = None;
+                    places.push((row, is_there));
+                }
+            }
+            count += 1;
+            if count == MANY {
                 block.prefetch_keys();
             }
-            is_in_stretch
-        })
+            true
+        })?;
+        found.is_all = count == 0 || count < touched.keys_ahead().len().min((*sought).max(LEAST_SOUGHT));
+        Ok(found)
     }
 
     /// Notes what the next key of the rest, that of a row of the stretch, has of it, if all of it can be noted.
@@ -162,10 +196,20 @@ impl BlockScan {
         let Some(place) = self.shape_of((kind, patch), builder)? else { return Ok(false) };
         let shape = self.shapes.get(place);
         shape.note(patch, offset, &mut self.overwrites);
-        if !shape.is_tested() {
-            return Ok(true);
-        }
-        let is_alone = decided_by.replace(shape.number()).is_none_or(|before| before == shape.number());
+        if shape.is_tested() { self.decide(place, (kind, patch), offset, decided_by) } else { Ok(true) }
+    }
+
+    /// Decides whether a row of the stretch with a patch, whose shape is at a place, passes, unless a patch of another
+    /// shape did.
+    fn decide(
+        &mut self,
+        place: usize,
+        (kind, patch): (usize, &[u8]),
+        offset: usize,
+        decided_by: &mut Option<u64>,
+    ) -> Result<bool> {
+        let number = self.shapes.get(place).number();
+        let is_alone = decided_by.replace(number).is_none_or(|before| before == number);
         if is_alone {
             let passes = self.passes_patched(place, (kind, patch), offset)?;
             self.decisions.push((offset, passes));

@@ -14,8 +14,8 @@ use super::layer::Target;
 
 /// A value of a patch, and the cell that it goes to: the row counted from the first of the stretch.
 pub(super) struct Overwrite {
-    pub(super) target: usize,
-    pub(super) offset: usize,
+    pub(super) target: u32,
+    pub(super) offset: u32,
     pub(super) value: u128,
 }
 
@@ -70,6 +70,12 @@ impl PatchShapes {
         Some(self.last)
     }
 
+    /// The one that was found last, if it holds for the stretch and all that such patches do is to change cells.
+    pub(super) fn last_plain(&self) -> Option<&PatchShape> {
+        let shape = self.shapes[..self.known].get(self.last).filter(|_| self.are_of_stretch)?;
+        (shape.is_notable() && !shape.is_tested()).then_some(shape)
+    }
+
     /// The one at a place.
     #[inline]
     pub(super) fn get(&self, place: usize) -> &PatchShape {
@@ -101,7 +107,7 @@ pub(super) struct PatchShape {
     /// The bytes that such a patch has at least.
     len: usize,
     /// Places in the projection, and where the patch has the values.
-    values: Vec<(usize, Range<usize>)>,
+    values: Vec<(u32, Range<usize>)>,
     /// What a filter asks of its columns.
     tested: Vec<TestedColumn>,
     /// No other shape has it.
@@ -209,7 +215,7 @@ impl PatchShape {
             for target in targets.iter().filter(|target| target.column == column) {
                 let place = row.slot(column)?.filter(|_| can_overwrite(target));
                 self.is_notable &= place.is_some();
-                self.values.extend(place.map(|place| (target.target, place)));
+                self.values.extend(place.map(|place| (target.target as u32, place)));
             }
         }
         let places = self.values.iter().map(|(_, place)| place);
@@ -226,7 +232,7 @@ impl PatchShape {
     pub(super) fn note(&self, patch: &[u8], offset: usize, overwrites: &mut Vec<Overwrite>) {
         for (target, place) in &self.values {
             let value = little_endian(&patch[place.clone()]);
-            overwrites.push(Overwrite { target: *target, offset, value });
+            overwrites.push(Overwrite { target: *target, offset: offset as u32, value });
         }
     }
 }

@@ -34,10 +34,11 @@ pub(super) struct Touched {
     bytes: Vec<u8>,
 }
 
-/// A key: where it lies in the bytes, which entries are its, and what they say.
+/// A key: where it lies in the bytes, its first entry, which is followed by its others up to those of the next key, and
+/// what they say.
 struct Found {
     key: Range<usize>,
-    entries: Range<usize>,
+    first: usize,
     says: Says,
 }
 
@@ -67,15 +68,6 @@ impl Says {
     }
 }
 
-/// A key of which entries are still to come: its first entry, and what those so far say. It is kept with the first.
-struct Begun {
-    first: usize,
-    key: Range<usize>,
-    says: Says,
-    /// Whether its entries so far hide all older ones.
-    is_settled: bool,
-}
-
 /// What keys are read from: a merge of sources of these kinds, as far as `upper`.
 pub(super) struct Rest<'a> {
     pub(super) merged: &'a mut MergingCursor<Source>,
@@ -93,7 +85,7 @@ impl Touched {
     }
 
     /// It and those after it that were read.
-    pub(super) fn keys_ahead(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn keys_ahead(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let found = self.found.get(self.at..).unwrap_or_default();
         found.iter().map(|found| &self.bytes[found.key.clone()])
     }
@@ -117,8 +109,19 @@ impl Touched {
     /// Those of the key at this place.
     #[inline]
     pub(super) fn entries_ahead(&self, place: usize) -> impl DoubleEndedIterator<Item = (usize, Trailer, &[u8])> {
-        let entries = self.found.get(self.at + place).map_or(0..0, |found| found.entries.clone());
+        let of = |place: usize| self.found.get(place).map_or(self.entries.len(), |found| found.first);
+        let entries = of(self.at + place)..of(self.at + place + 1);
         self.entries[entries].iter().map(|(kind, trailer, place)| (*kind, *trailer, &self.bytes[place.clone()]))
+    }
+
+    /// The one entry of the key at this place, with the kind of its source, if all that there is of it is a patch.
+    #[inline]
+    pub(super) fn lone_patch_ahead(&self, place: usize) -> Option<(usize, &[u8])> {
+        let found = self.found.get(self.at + place).filter(|found| found.says == Says::Patches)?;
+        let is_alone =
+            self.found.get(self.at + place + 1).map_or(self.entries.len(), |next| next.first) == found.first + 1;
+        let (kind, _, value) = self.entries.get(found.first).filter(|_| is_alone)?;
+        Some((*kind, &self.bytes[value.clone()]))
     }
 
     /// What they say.
@@ -167,71 +170,68 @@ impl Touched {
     fn read_some(&mut self, rest: &mut Rest<'_>) -> Result<bool> {
         let Rest { merged, kinds, plan, snapshot, upper } = rest;
         let (kinds, plan, snapshot, upper, most) = (*kinds, *plan, *snapshot, *upper, self.ahead);
-        let (mut begun, mut failure, mut seen, mut goes_on) = (None, Ok(()), 0, false);
+        let (mut failure, mut seen, mut goes_on) = (Ok(()), 0, false);
+        // Of the key: whether some entry says something, and whether those so far hide all older ones.
+        let (mut is_found, mut is_settled) = (false, false);
         merged.visit_with_sources(|source, entry, same_key| {
-            if begun.is_none() || !same_key {
-                begun.take().into_iter().for_each(|begun| self.end_key(begun));
+            if seen == 0 || !same_key {
                 goes_on = seen >= most || self.bytes.len() >= MOST_BYTES;
                 if goes_on || upper.is_some_and(|upper| !is_before(entry.key, upper)) {
                     return false;
                 }
-                begun = Some(self.begin_key());
+                (is_found, is_settled) = (false, false);
             }
             seen += 1;
-            if let Some(begun) = begun.as_mut().filter(|begun| !begun.is_settled)
-                && entry.trailer.sequence() <= snapshot
-            {
-                failure = self.read_entry(begun, kinds[source], &entry, plan);
+            if is_settled || entry.trailer.sequence() > snapshot {
+                return true;
+            }
+            let kind = kinds[source];
+            let is_patch = entry.trailer.operation() == Operation::Patch;
+            // A patch of other columns says nothing.
+            match if is_patch { plan.may_be_patched(kind, entry.value) } else { Ok(true) } {
+                Ok(true) => {
+                    let has_all = plan.has_all(kind);
+                    self.keep_entry(kind, &entry, has_all, !is_found);
+                    (is_found, is_settled) = (true, !is_patch && has_all);
+                }
+                Ok(false) => {}
+                Err(error) => failure = Err(error),
             }
             failure.is_ok()
         })?;
-        begun.into_iter().for_each(|begun| self.end_key(begun));
         failure.map(|()| goes_on)
     }
 
+    /// Keeps an entry that has something to say, the first one of its key or another, and has all wanted columns or not.
     #[inline]
-    fn begin_key(&self) -> Begun {
-        Begun { first: self.entries.len(), key: 0..0, says: Says::Patches, is_settled: false }
-    }
-
-    /// Takes a visible entry of the key, if it has something to say.
-    #[inline]
-    fn read_entry(&mut self, begun: &mut Begun, kind: usize, entry: &EntryRef<'_>, plan: &MergePlan) -> Result<()> {
-        let is_patch = entry.trailer.operation() == Operation::Patch;
-        // A patch of other columns says nothing.
-        if !is_patch || plan.may_be_patched(kind, entry.value)? {
-            let is_first = self.entries.len() == begun.first;
-            if is_first {
-                begun.key = self.keep(entry.key);
-            }
-            let value = self.keep(entry.value);
-            self.entries.push((kind, entry.trailer, value));
-            let has_all = plan.has_all(kind);
-            begun.says = begun.says.and(entry.trailer.operation(), is_first, has_all);
-            begun.is_settled = !is_patch && has_all;
+    fn keep_entry(&mut self, kind: usize, entry: &EntryRef<'_>, has_all: bool, is_first: bool) {
+        if is_first {
+            let key = self.keep(entry.key);
+            self.found.push(Found { key, first: self.entries.len(), says: Says::Patches });
         }
-        Ok(())
+        let value = self.keep(entry.value);
+        self.entries.push((kind, entry.trailer, value));
+        if let Some(found) = self.found.last_mut() {
+            found.says = found.says.and(entry.trailer.operation(), is_first, has_all);
+        }
     }
 
     /// Keeps these bytes; where they lie.
     #[inline]
     fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
         let start = self.bytes.len();
-        match bytes.first_chunk::<8>().filter(|_| bytes.len() == 8) {
-            // Most keys are so long, and this is no call.
-            Some(bytes) => self.bytes.extend_from_slice(bytes),
-            None => self.bytes.extend_from_slice(bytes),
+        match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+            // Most keys and patches are so long, and this is no call: what is in both chunks is written twice, and
+            // something behind them.
+            (Some(first), Some(last)) if bytes.len() <= 16 => {
+                let mut kept = [0; 16];
+                kept[..8].copy_from_slice(first);
+                kept[(bytes.len() - 8) % 16..][..8].copy_from_slice(last);
+                self.bytes.extend_from_slice(&kept);
+            }
+            _ => self.bytes.extend_from_slice(bytes),
         }
-        start..self.bytes.len()
-    }
-
-    /// Keeps the key, if one of its entries has something to say.
-    #[inline]
-    fn end_key(&mut self, begun: Begun) {
-        let Begun { first, key, says, .. } = begun;
-        if self.entries.len() > first {
-            self.found.push(Found { key, entries: first..self.entries.len(), says });
-        }
+        start..start + bytes.len()
     }
 }
 

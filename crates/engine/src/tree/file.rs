@@ -44,8 +44,6 @@ pub(crate) struct OpenFile {
     pub(crate) meta: Arc<FileMeta>,
     pub(crate) sst: Arc<SstFile>,
     pub(crate) segment_use: SegmentUse,
-    /// Those of the memtable that it was written from; all after it was opened anew, and of what compactions write.
-    marks: AtomicU64,
     hold: Arc<Hold>,
 }
 
@@ -60,25 +58,19 @@ struct Hold {
 
 impl OpenFile {
     pub(crate) fn new(meta: Arc<FileMeta>, sst: Arc<SstFile>, graveyard: Arc<Graveyard>) -> Arc<Self> {
-        let (segment_use, marks) = (SegmentUse::default(), AtomicU64::new(u64::MAX));
         let hold = Hold { sst: sst.clone(), bytes: meta.size, obsolete: AtomicBool::new(false), graveyard };
-        Arc::new(Self { meta, sst, segment_use, marks, hold: Arc::new(hold) })
+        Arc::new(Self { meta, sst, segment_use: SegmentUse::default(), hold: Arc::new(hold) })
     }
 
     /// The same file as another table has it.
     pub(crate) fn with_meta(&self, meta: Arc<FileMeta>) -> Arc<Self> {
-        let (segment_use, marks) = (SegmentUse::default(), AtomicU64::new(self.marks()));
-        Arc::new(Self { meta, sst: self.sst.clone(), segment_use, marks, hold: self.hold.clone() })
+        let segment_use = SegmentUse::default();
+        Arc::new(Self { meta, sst: self.sst.clone(), segment_use, hold: self.hold.clone() })
     }
 
-    /// What its entries say something of, as memtables know it.
+    /// What its entries say something of, as memtables know it; all if that is not known.
     pub(crate) fn marks(&self) -> u64 {
-        self.marks.load(Ordering::Relaxed)
-    }
-
-    /// The file was written from a memtable with these marks. Before it enters a tree.
-    pub(crate) fn set_marks(&self, marks: u64) {
-        self.marks.store(marks, Ordering::Relaxed);
+        self.sst.properties().marks.unwrap_or(u64::MAX)
     }
 
     /// No version names the file any more.

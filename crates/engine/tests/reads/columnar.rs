@@ -509,6 +509,71 @@ fn memtables_and_files_of_patches_of_other_columns_take_no_part() {
     }
 }
 
+/// What files say something of was forgotten when the database was opened anew, and unknown of what compactions wrote:
+/// all of their patches were read by scans of other columns.
+#[test]
+fn files_of_patches_of_other_columns_take_no_part_however_they_came() {
+    let disk = Arc::new(MemoryDisk::new());
+    let open = || {
+        let options = Options { disk: disk.clone(), background: Background::Manual, ..Options::default() };
+        Database::open("db", options).unwrap()
+    };
+    let database = open();
+    let columns = ColumnSet::from_iter([1, 2, 3]);
+    let layout = "L0 tiered: * packed\nL1 tiered: * packed\nL2 leveled: * columnar";
+    let options = TableOptions {
+        layout: Some(Layout::parse(layout, &columns).unwrap()),
+        policy: Policy::Leveled(LeveledOptions {
+            level0_trigger: 2,
+            base_level_bytes: 256 << 10,
+            ..LeveledOptions::default()
+        }),
+        ..TableOptions::default()
+    };
+    let schema =
+        Schema::parse("id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    for part in 0..20 {
+        (0..ROWS).filter(|id| id % 20 == part).for_each(|id| insert(&table, id, "kind", id * 2));
+        database.flush().unwrap();
+        database.wait_idle().unwrap();
+    }
+    database.compact(&table).unwrap();
+    let blocks = |table: &Table, sum: i64| {
+        let (rows, found, counters) = scan(table, vec![], None);
+        assert_eq!((rows as i64, found), (ROWS, sum));
+        counters.blocks_read + counters.block_cache_hits
+    };
+    let (all, files) = (ROWS * (ROWS - 1), |database: &Database, level: usize| {
+        let metrics = database.metrics();
+        metrics.tables[0].levels.iter().filter(|of| of.level == level).map(|of| of.files).sum::<usize>()
+    });
+    let patch = |table: &Table, column: &str, value: DatumRef<'_>, start: i64| {
+        for id in (start..ROWS).step_by(3) {
+            table.patch_row(&[DatumRef::Int64(id)], &[(column, value)], Durability::Buffered).unwrap();
+        }
+    };
+    let few = blocks(&table, all);
+    patch(&table, "note", DatumRef::Utf8("changed"), 0);
+    database.flush().unwrap();
+    assert_eq!((files(&database, 0), blocks(&table, all)), (1, few));
+    drop((table, database));
+    let database = open();
+    let table = database.table("t").unwrap();
+    assert_eq!(blocks(&table, all), few, "opened anew");
+    patch(&table, "kind", DatumRef::Utf8("other"), 1);
+    database.flush().unwrap();
+    database.wait_idle().unwrap();
+    assert_eq!((files(&database, 0), files(&database, 1)), (0, 1), "{:?}", database.metrics().tables);
+    assert_eq!(blocks(&table, all), few, "compacted");
+    patch(&table, "amount", DatumRef::Int64(0), 0);
+    database.flush().unwrap();
+    let changed = (0..ROWS).step_by(3).map(|id| id * 2).sum::<i64>();
+    assert!(blocks(&table, all - changed) > few, "its own column");
+    database.compact(&table).unwrap();
+    assert_eq!(blocks(&table, all - changed), few, "all of it compacted");
+}
+
 /// A key between two of the block, patches of one key in several places, and patches that a run and the memtables have
 /// side by side end stretches or not; what is read is the same.
 #[test]

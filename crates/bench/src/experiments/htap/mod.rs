@@ -9,7 +9,8 @@
 //! 3. Q3 is the greatest value of three columns over half of the keys, Q4 the sums of ten columns over a twentieth,
 //!    through the engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its
 //!    rows were changed in one column at random, while 10,000 rows a second are inserted, and after a twentieth of its
-//!    rows came anew, at random keys.
+//!    rows came anew, at random keys. Those on the changed table take turns with the same on a second table of the same
+//!    rows, which is compacted and stays so; while rows are inserted, half of these come before and half after.
 //!
 //! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after
 //! all that.
@@ -86,7 +87,7 @@ pub struct ScanFigures {
     pub milliseconds: Spread,
     /// Of its rows, those that were taken many at a time, in percent.
     pub passed_through_percent: f64,
-    /// Its median over that on the compacted table.
+    /// Its median over that on the table beside that stays compacted, taken in turns.
     pub over_compacted: f64,
 }
 
@@ -97,15 +98,6 @@ pub struct Scans {
     pub q3: ScanFigures,
     /// The sums of ten columns over a twentieth of them.
     pub q4: ScanFigures,
-}
-
-impl Scans {
-    fn over(mut self, compacted: &Self) -> Self {
-        for (scan, base) in [(&mut self.q3, &compacted.q3), (&mut self.q4, &compacted.q4)] {
-            scan.over_compacted = scan.milliseconds.median / base.milliseconds.median;
-        }
-        self
-    }
 }
 
 /// All that the experiment showed.
@@ -146,6 +138,27 @@ pub struct HtapReport {
     /// Why others have no figures.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub failed: BTreeMap<String, String>,
+}
+
+/// What some scans took.
+#[derive(Default)]
+struct ScanTimes {
+    milliseconds: Vec<f64>,
+    reads: ReadCounters,
+}
+
+impl ScanTimes {
+    fn figures(self, beside: &Self) -> Result<ScanFigures> {
+        let Self { milliseconds, reads } = self;
+        let all = (reads.rows_passed_through + reads.rows_interleaved + reads.rows_merged).max(1);
+        let spread = |times: Vec<f64>| Spread::of(times).ok_or("nothing was measured");
+        let milliseconds = spread(milliseconds)?;
+        Ok(ScanFigures {
+            over_compacted: milliseconds.median / spread(beside.milliseconds.clone())?.median,
+            milliseconds,
+            passed_through_percent: reads.rows_passed_through as f64 * 100.0 / all as f64,
+        })
+    }
 }
 
 struct Htap<'a> {
@@ -245,6 +258,20 @@ fn read(table: &Table, index: u64) -> Result<()> {
     }
 }
 
+fn scan_part(table: &Table, query: Query, (from, to): (u64, u64)) -> Result<(Vec<i64>, ReadCounters)> {
+    let mut scan = table.scan_batches(ScanOptions {
+        projection: Some(query.columns()),
+        lower: Bound::Included(vec![Datum::UInt64(from)]),
+        upper: Bound::Excluded(vec![Datum::UInt64(to)]),
+        ..ScanOptions::default()
+    })?;
+    let mut answer = query.start();
+    for batch in scan.by_ref() {
+        query.fold(&batch?, &mut answer);
+    }
+    Ok((answer, scan.counters()))
+}
+
 /// Runs the experiment, with rivals beside it.
 pub fn run(settings: &HtapSettings, rivals: &[HybridRival<'_>]) -> Result<HtapReport> {
     let directory = settings.directory.join(format!("htap-{}", std::process::id()));
@@ -308,21 +335,24 @@ impl<'a> Htap<'a> {
         let load = self.load(&self.table)?;
         self.tell(format_args!("loaded {load:.0} rows/s, compacted to {:.0} MB", self.sst_bytes() as f64 / 1e6));
         let sst_bytes = self.sst_bytes();
-        let compacted = self.scans("compacted")?;
+        let compacted = self.scans("compacted", &self.table)?;
         let answers = [self.answer(Query::Q3)?, self.answer(Query::Q4)?];
         let (q2_points, q2_over_rows) = self.points()?;
         self.tell(format_args!("Q2 {q2_points:.0} rows/s, {:.2}x as long as of rows", q2_over_rows.median));
+        let settled = create_table(&self.database, "settled", LAYOUT)?;
+        self.load(&settled)?;
         for draw in 0..self.rows / 10 {
             self.update(mix(draw + 1) % self.rows)?;
         }
         self.database.wait_idle()?;
-        let updated = self.scans("with a tenth updated")?.over(&compacted);
-        let while_writing = self.while_writing(|| self.scans("while writing"))?.over(&compacted);
+        let updated = self.scans("with a tenth updated", &settled)?;
+        let while_writing = self.scans_while_writing(&settled)?;
         for draw in 0..self.rows / 20 {
             insert(&self.table, self.rows * 3 + draw)?;
         }
         self.database.wait_idle()?;
-        let inserted = self.scans("with a twentieth new")?.over(&compacted);
+        let inserted = self.scans("with a twentieth new", &settled)?;
+        self.database.drop_table("settled")?;
         let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows))?;
         let next = self.rows * 2;
         let q1_inserts = self.for_a_while(|draw| insert(&self.table, next + draw))?;
@@ -352,7 +382,7 @@ impl<'a> Htap<'a> {
 
     /// The answer as one number, as rivals give it.
     fn answer(&self, query: Query) -> Result<i64> {
-        Ok(self.scan(query, &mut ReadCounters::default())?.into_iter().fold(0, i64::wrapping_add))
+        Ok(self.scan(&self.table, query, &mut ReadCounters::default())?.into_iter().fold(0, i64::wrapping_add))
     }
 
     fn update(&self, index: u64) -> Result<()> {
@@ -416,41 +446,64 @@ impl<'a> Htap<'a> {
         SECONDS.min(SECONDS * self.settings.scale * 10.0)
     }
 
-    fn scans(&self, when: &str) -> Result<Scans> {
-        let (q3, q4) = (self.figures(Query::Q3)?, self.figures(Query::Q4)?);
-        self.tell(format_args!(
-            "{when}: Q3 {:.1} ms ({:.1} % passed through), Q4 {:.1} ms ({:.1} %)",
-            q3.milliseconds.median, q3.passed_through_percent, q4.milliseconds.median, q4.passed_through_percent
-        ));
-        Ok(Scans { q3, q4 })
-    }
-
-    fn figures(&self, query: Query) -> Result<ScanFigures> {
-        let (mut times, mut reads) = (Vec::new(), ReadCounters::default());
-        // The first one fills the cache.
-        let expected = self.scan(query, &mut ReadCounters::default())?.len();
-        for _ in 0..SCANS {
-            let started = Instant::now();
-            let answer = self.scan(query, &mut reads)?;
-            times.push(started.elapsed().as_secs_f64() * 1e3);
-            if answer.len() != expected {
-                return Err("a scan gave another number of answers".into());
+    /// Q3 and Q4, in turns with those of the table that stays compacted.
+    fn scans(&self, when: &str, settled: &Table) -> Result<Scans> {
+        let in_turns = |query| {
+            let (mut times, mut beside) = (self.times(&self.table, query, 0)?, self.times(settled, query, 0)?);
+            for _ in 0..SCANS {
+                self.time(settled, query, &mut beside)?;
+                self.time(&self.table, query, &mut times)?;
             }
-        }
-        let all = (reads.rows_passed_through + reads.rows_interleaved + reads.rows_merged).max(1);
-        Ok(ScanFigures {
-            milliseconds: Spread::of(times).ok_or("nothing was measured")?,
-            passed_through_percent: reads.rows_passed_through as f64 * 100.0 / all as f64,
-            over_compacted: 1.0,
-        })
+            times.figures(&beside)
+        };
+        self.told(when, Scans { q3: in_turns(Query::Q3)?, q4: in_turns(Query::Q4)? })
     }
 
-    fn scan(&self, query: Query, reads: &mut ReadCounters) -> Result<Vec<i64>> {
+    /// Likewise while rows are inserted: those of the other table come before and after, when none are.
+    fn scans_while_writing(&self, settled: &Table) -> Result<Scans> {
+        let both = |table, scans| Ok([self.times(table, Query::Q3, scans)?, self.times(table, Query::Q4, scans)?]);
+        let [mut q3_beside, mut q4_beside] = both(settled, SCANS / 2)?;
+        let [q3, q4] = self.while_writing(|| both(&self.table, SCANS))?;
+        self.database.wait_idle()?;
+        let [q3_after, q4_after] = both(settled, SCANS / 2)?;
+        q3_beside.milliseconds.extend(q3_after.milliseconds);
+        q4_beside.milliseconds.extend(q4_after.milliseconds);
+        self.told("while writing", Scans { q3: q3.figures(&q3_beside)?, q4: q4.figures(&q4_beside)? })
+    }
+
+    /// Those of so many scans, after one that fills the cache.
+    fn times(&self, table: &Table, query: Query, scans: usize) -> Result<ScanTimes> {
+        let mut times = ScanTimes::default();
+        self.scan(table, query, &mut ReadCounters::default())?;
+        (0..scans).try_for_each(|_| self.time(table, query, &mut times))?;
+        Ok(times)
+    }
+
+    fn told(&self, when: &str, scans: Scans) -> Result<Scans> {
+        let line = |scan: &ScanFigures| {
+            let ScanFigures { milliseconds, passed_through_percent, over_compacted } = scan;
+            format!(
+                "{:.1} ms ({passed_through_percent:.1} % passed through, {over_compacted:.2}x)",
+                milliseconds.median
+            )
+        };
+        self.tell(format_args!("{when}: Q3 {}, Q4 {}", line(&scans.q3), line(&scans.q4)));
+        Ok(scans)
+    }
+
+    fn time(&self, table: &Table, query: Query, times: &mut ScanTimes) -> Result<()> {
+        let started = Instant::now();
+        let answers = self.scan(table, query, &mut times.reads)?.len();
+        times.milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
+        if answers == query.columns().len() { Ok(()) } else { Err("a scan gave another number of answers".into()) }
+    }
+
+    fn scan(&self, table: &Table, query: Query, reads: &mut ReadCounters) -> Result<Vec<i64>> {
         let (from, to) = query.keys();
         let step = (to - from) / self.threads as u64;
         let part = |thread: u64| {
             let last = thread + 1 == self.threads as u64;
-            self.scan_part(query, (from + thread * step, if last { to } else { from + (thread + 1) * step }))
+            scan_part(table, query, (from + thread * step, if last { to } else { from + (thread + 1) * step }))
         };
         let parts: Vec<Result<(Vec<i64>, ReadCounters)>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (1..self.threads as u64).map(|thread| scope.spawn(move || part(thread))).collect();
@@ -466,20 +519,6 @@ impl<'a> Htap<'a> {
             answers.push(answer);
         }
         Ok(query.join(&answers))
-    }
-
-    fn scan_part(&self, query: Query, (from, to): (u64, u64)) -> Result<(Vec<i64>, ReadCounters)> {
-        let mut scan = self.table.scan_batches(ScanOptions {
-            projection: Some(query.columns()),
-            lower: Bound::Included(vec![Datum::UInt64(from)]),
-            upper: Bound::Excluded(vec![Datum::UInt64(to)]),
-            ..ScanOptions::default()
-        })?;
-        let mut answer = query.start();
-        for batch in scan.by_ref() {
-            query.fold(&batch?, &mut answer);
-        }
-        Ok((answer, scan.counters()))
     }
 
     /// Runs something while rows are inserted at the pace.
@@ -564,7 +603,7 @@ impl HtapReport {
             for (name, scan) in [("Q3", &scans.q3), ("Q4", &scans.q4)] {
                 let Spread { median, least, greatest, .. } = scan.milliseconds;
                 out += &format!(
-                    "  {name} {when:<22} {median:>8.1} ms ({least:.1} to {greatest:.1}), {:.1}x, {:.1} % passed through\n",
+                    "  {name} {when:<22} {median:>8.1} ms ({least:.1} to {greatest:.1}), {:.2}x, {:.1} % passed through\n",
                     scan.over_compacted, scan.passed_through_percent
                 );
             }

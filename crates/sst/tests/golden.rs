@@ -16,6 +16,17 @@ use mycelium_sst::{Compression, CursorOptions, SstWriter, SstWriterOptions};
 
 const GOLDEN: &str = "tests/golden/format-1.sst";
 const GOLDEN_GROUP: &str = "tests/golden/format-1-group.sst";
+const GOLDEN_MARKS: &str = "tests/golden/format-1-marks.sst";
+
+/// The golden file, which is what the writer wrote.
+fn golden(path: &str, written: &[u8]) -> Vec<u8> {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() && !std::path::Path::new(path).exists() {
+        std::fs::write(path, written).unwrap();
+    }
+    let golden = std::fs::read(path).unwrap();
+    assert!(golden == written, "the writer writes another file than the golden one");
+    golden
+}
 
 fn entries() -> Vec<Entry> {
     let mut entries = vec![put(b"", 1, b"empty key"), put(b"zz", 70_000, &[b'z'; 700])];
@@ -39,12 +50,7 @@ fn the_golden_file_is_read_and_written() {
     // LZ4's output may change with its version without harm; only what we lay out ourselves is compared bytewise.
     let options = SstWriterOptions { block_size: 512, restart_interval: 4, ..writer_options() };
     let (bytes, summary) = write(&entries(), &deletes(), options);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() && !std::path::Path::new(GOLDEN).exists() {
-        std::fs::write(GOLDEN, &bytes).unwrap();
-    }
-    let golden = std::fs::read(GOLDEN).unwrap();
-    assert!(golden == bytes, "the writer writes another file than the golden one");
-    let file = open(golden).unwrap();
+    let file = open(golden(GOLDEN, &bytes)).unwrap();
     assert_eq!(scan(&mut file.cursor(CursorOptions::default())).unwrap(), entries());
     assert_eq!(**file.range_deletes(), RangeDeleteSet::new(&deletes()));
     assert_eq!(file.properties().largest, b"zzz");
@@ -62,14 +68,22 @@ fn the_golden_file_of_a_column_group_is_read_and_written() {
         writer.add(&key, trailer, &value).unwrap();
     }
     assert_eq!(writer.finish().unwrap().group, group);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() && !std::path::Path::new(GOLDEN_GROUP).exists() {
-        std::fs::write(GOLDEN_GROUP, file.bytes()).unwrap();
-    }
-    let golden = std::fs::read(GOLDEN_GROUP).unwrap();
-    assert!(golden == file.bytes(), "the writer writes another file than the golden one");
-    let file = open(golden).unwrap();
+    let file = open(golden(GOLDEN_GROUP, &file.bytes())).unwrap();
     assert_eq!(file.properties().group, group);
     assert_eq!(scan(&mut file.cursor(CursorOptions::default())).unwrap(), entries());
+}
+
+/// The same where the writer knows what its entries say something of: the properties have it.
+#[test]
+fn the_golden_file_with_marks_is_read_and_written() {
+    let marks = Some(1 << 63 | 0b1010);
+    let options = SstWriterOptions { block_size: 512, restart_interval: 4, marks, ..writer_options() };
+    let (bytes, _) = write(&entries(), &deletes(), options);
+    let file = open(golden(GOLDEN_MARKS, &bytes)).unwrap();
+    assert_eq!(file.properties().marks, marks);
+    assert_eq!(scan(&mut file.cursor(CursorOptions::default())).unwrap(), entries());
+    let unmarked = std::fs::read(GOLDEN).unwrap();
+    assert_eq!(open(unmarked).unwrap().properties().marks, None);
 }
 
 #[test]

@@ -259,8 +259,8 @@ impl PackedLayout {
         Ok(marks_of(self.row(bytes)?.columns()))
     }
 
-    /// Whether a value of this layout, which may be a patch, has some column of a [bitmap](Self::bitmap_of). Looks at no
-    /// more than its head, so that it costs less than [`PackedLayout::row`].
+    /// Whether a value of this layout, which may be a patch, has some column of a [bitmap](Self::bitmap_of). Looks at
+    /// no more than its head, so that it costs less than [`PackedLayout::row`].
     ///
     /// # Errors
     /// As that, as far as it looks.

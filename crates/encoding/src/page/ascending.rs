@@ -1,11 +1,11 @@
 //! Looking for many ascending values among the ascending integers of a page.
 //!
-//! 1. A window of eight rows is unpacked, which packed integers of any width begin on a byte. As long as values lie in
-//!    it, each is found by counting the integers below it, without a branch, so that a processor works at several values
-//!    at once.
-//! 2. For a value behind the window the one is unpacked where the value would be if the integers rose from here on as
-//!    they do on the whole, as keys mostly do, and then the next ones or those before: values some rows apart are found
-//!    in one or two.
+//! 1. A window of eight rows is unpacked, which begins on a byte whatever the width of packed integers. As long as
+//!    values lie in it, each is found by counting the integers below it, without a branch, so that a processor works
+//!    at several values at once.
+//! 2. For a value behind the window, that one is unpacked where the value would be if the integers rose from here on
+//!    as they do on the whole, as keys mostly do, and then the next ones or those before: values some rows apart are
+//!    found in one or two.
 //! 3. A value that is in none of these is galloped to: in steps that double, then by halves, O(log of how far it is).
 
 use std::array;

@@ -104,9 +104,9 @@ impl BlockScan {
         Ok(places.len())
     }
 
-    /// Seeks the next keys that were read ahead in these rows of the stretch. The first of them, as far as each is one of
-    /// a row and all there is of it is a patch of the shape that was found last, are noted at once. Of the others
-    /// `places` becomes where they are, or would be, and whether they are there.
+    /// Seeks the next keys that were read ahead in these rows of the stretch. The first of them, as far as each is that
+    /// of a row and all there is of it is one patch of the shape found last, are noted at once. Of the others `places`
+    /// becomes where they are, or would be, and whether they are there.
     fn seek_in_stretch(&mut self, rows: Range<usize>, most: usize, touched: &Touched) -> Result<Sought> {
         if touched.key().is_some() && !self.shapes.are_of_stretch() {
             self.keep_shapes();

@@ -202,7 +202,8 @@ impl Touched {
         failure.map(|()| goes_on)
     }
 
-    /// Keeps an entry that has something to say, the first one of its key or another, and has all wanted columns or not.
+    /// Keeps an entry that has something to say, of a source that has all wanted columns or not; the first one of its
+    /// key or another.
     #[inline]
     fn keep_entry(&mut self, kind: usize, entry: &EntryRef<'_>, has_all: bool, is_first: bool) {
         if is_first {

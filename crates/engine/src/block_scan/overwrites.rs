@@ -50,7 +50,7 @@ impl BlockScan {
         builder: &RecordBatchBuilder,
     ) -> Result<usize> {
         while start < end {
-            let Sought { alike, behind, is_all } = self.seek_in_stretch(start..end, most, touched)?;
+            let Sought { alike, behind, is_all } = self.seek_in_stretch(start..end, touched)?;
             touched.pass(alike);
             self.overwritten += alike;
             let places = std::mem::take(&mut self.places);
@@ -107,22 +107,22 @@ impl BlockScan {
     /// Seeks the next keys that were read ahead in these rows of the stretch. The first of them, as far as each is that
     /// of a row and all there is of it is one patch of the shape found last, are noted at once. Of the others `places`
     /// becomes where they are, or would be, and whether they are there.
-    fn seek_in_stretch(&mut self, rows: Range<usize>, most: usize, touched: &Touched) -> Result<Sought> {
+    fn seek_in_stretch(&mut self, rows: Range<usize>, touched: &Touched) -> Result<Sought> {
         if touched.key().is_some() && !self.shapes.are_of_stretch() {
             self.keep_shapes();
         }
-        let Self { layers, at, runs, places, sought, shapes, overwrites, inserts, .. } = self;
+        let Self { layers, at, runs, places, sought, shapes, overwrites, .. } = self;
         places.clear();
         let mut found = Sought { alike: 0, behind: rows.start, is_all: true };
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(found) };
         let keys = touched.keys_ahead().take((*sought).max(LEAST_SOUGHT));
-        let (mut shape, most, mut count) = (shapes.last_plain(), most.saturating_sub(inserts.more()), 0);
+        let (mut shape, mut count) = (shapes.last_plain(), 0);
         block.seek_each(first + rows.start, keys, |row, is_there| {
             let row = row - first;
             if row >= rows.end {
                 return false;
             }
-            let patch = shape.filter(|_| is_there && row < most).zip(touched.lone_patch_ahead(count));
+            let patch = shape.filter(|_| is_there).zip(touched.lone_patch_ahead(count));
             match patch.filter(|(shape, (kind, patch))| shape.is_of(*kind, patch)) {
                 Some((shape, (_, patch))) => {
                     shape.note(patch, row, overwrites);

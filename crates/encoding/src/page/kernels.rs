@@ -19,7 +19,7 @@ pub(crate) fn get(bits: &[u8], width: u32, index: usize) -> u64 {
     let (byte, shift) = (at / 8, at % 8);
     let word = match bits.get(byte..).and_then(|rest| rest.first_chunk::<8>()) {
         Some(&chunk) => u64::from_le_bytes(chunk),
-        None => last_word(bits, byte),
+        None => u64::from_le_bytes(padded(bits.get(byte..).unwrap_or_default())),
     };
     word >> shift & mask(width)
 }
@@ -55,22 +55,12 @@ fn word_at(bytes: &[u8; EIGHT], byte: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// These bytes with zeros behind them.
+/// The first of these bytes, which lie near the end, with zeros behind them.
 #[cold]
-fn padded(bytes: &[u8]) -> [u8; EIGHT] {
-    let mut padded = [0; EIGHT];
+fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut padded = [0; N];
     padded.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
     padded
-}
-
-/// The word at a byte near the end.
-#[cold]
-fn last_word(bits: &[u8], byte: usize) -> u64 {
-    let mut chunk = [0; 8];
-    let rest = bits.get(byte..).unwrap_or_default();
-    let len = rest.len().min(8);
-    chunk[..len].copy_from_slice(&rest[..len]);
-    u64::from_le_bytes(chunk)
 }
 
 #[inline]

@@ -115,9 +115,9 @@ impl BlockScan {
         places.clear();
         let mut found = Sought { alike: 0, behind: rows.start, is_all: true };
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(found) };
-        let keys = touched.keys_ahead().take((*sought).max(LEAST_SOUGHT));
+        let most = touched.keys_ahead().len().min((*sought).max(LEAST_SOUGHT));
         let (mut shape, mut count) = (shapes.last_plain(), 0);
-        block.seek_each(first + rows.start, keys, |row, is_there| {
+        block.seek_each(first + rows.start, touched.keys_ahead().take(most), |row, is_there| {
             let row = row - first;
             if row >= rows.end {
                 return false;
@@ -139,7 +139,7 @@ impl BlockScan {
             }
             true
         })?;
-        found.is_all = count == 0 || count < touched.keys_ahead().len().min((*sought).max(LEAST_SOUGHT));
+        found.is_all = count == 0 || count < most;
         Ok(found)
     }
 

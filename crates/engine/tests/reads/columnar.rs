@@ -20,15 +20,17 @@ use rand::{Rng, SeedableRng};
 
 const ROWS: i64 = 20_000;
 
+fn schema() -> Schema {
+    Schema::parse("id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)").unwrap()
+}
+
 /// A table of `id, kind, amount, note`, filled and compacted.
 fn table(layout: &str) -> (Database, Table) {
     let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
     let database = Database::open("db", options).unwrap();
     let columns = ColumnSet::from_iter([1, 2, 3]);
     let options = TableOptions { layout: Some(Layout::parse(layout, &columns).unwrap()), ..TableOptions::default() };
-    let schema =
-        Schema::parse("id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)").unwrap();
-    let table = database.create_typed_table("t", schema, options).unwrap();
+    let table = database.create_typed_table("t", schema(), options).unwrap();
     for id in 0..ROWS {
         insert(&table, id, &format!("kind {}", id % 10), id * 2);
     }
@@ -530,9 +532,7 @@ fn files_of_patches_of_other_columns_take_no_part_however_they_came() {
         }),
         ..TableOptions::default()
     };
-    let schema =
-        Schema::parse("id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)").unwrap();
-    let table = database.create_typed_table("t", schema, options).unwrap();
+    let table = database.create_typed_table("t", schema(), options).unwrap();
     for part in 0..20 {
         (0..ROWS).filter(|id| id % 20 == part).for_each(|id| insert(&table, id, "kind", id * 2));
         database.flush().unwrap();

@@ -348,9 +348,10 @@ impl Table {
         };
         let moment = TableIterator::moment(&self.database, &self.shared, &read)?;
         let batch_rows = options.batch_rows.max(1);
+        let expected_rows = options.limit.map_or(0, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let builder = |layout| {
             RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts)
-                .map(|builder| builder.with_most_bytes(options.batch_bytes))
+                .map(|builder| builder.with_most_bytes(options.batch_bytes).with_expected_rows(expected_rows))
         };
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
@@ -515,6 +516,9 @@ impl BatchScan {
     fn fill(&mut self) -> Result<Option<Option<arrow_array::RecordBatch>>> {
         let Self { source, builder, left, .. } = self;
         let mut steps = STEPS_BEFORE_PAUSE;
+        if builder.is_empty() && *left > 0 {
+            builder.begin_batch(usize::try_from(*left).unwrap_or(usize::MAX));
+        }
         match source {
             ScanSource::Rows { rows, filter, scratch } => {
                 append_rows(rows, builder, (&mut *left, &mut steps), |builder, rows| {

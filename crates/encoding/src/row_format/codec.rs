@@ -6,6 +6,15 @@ use super::span::{Fault, Pieces, Scan, Span};
 use super::split::{Cuts, PartNumber};
 use crate::DatumRef;
 
+/// A value that is as its column holds it, and needs no decoding.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Plain<'a> {
+    /// The bits of a column of one to eight bytes, the lowest of the number.
+    Number(u64),
+    /// Of text, which may not be UTF-8, or binary.
+    Bytes(&'a [u8]),
+}
+
 /// What a format with a frame does with its payloads. Columns are schema positions.
 pub(super) trait Codec: Send + Sync + fmt::Debug {
     /// Finds the columns of a payload; `spans` has one entry per column, all absent. Says `Null` only if the payload
@@ -14,6 +23,11 @@ pub(super) trait Codec: Send + Sync + fmt::Debug {
 
     /// The value of a piece, checked against the column's type; text may be built in `scratch`.
     fn decode<'a>(&self, column: usize, piece: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault>;
+
+    /// As [`Codec::decode`], where that is little more than to copy the piece; `None` where it is more, or it fails.
+    fn plain<'a>(&self, _column: usize, _piece: &'a [u8]) -> Option<Plain<'a>> {
+        None
+    }
 
     /// Appends the piece of a value, which is one of the column's type.
     fn encode(&self, column: usize, datum: DatumRef<'_>, out: &mut Vec<u8>);

@@ -69,6 +69,7 @@ use mycelium_base::limits::MAX_VALUE_LEN;
 use mycelium_base::{ColumnSet, Columns, Error, Result};
 
 use self::codec::Codec;
+pub(crate) use self::codec::Plain;
 pub use self::definition::RowFormatDefinition;
 use self::flat_buffers::FlatBuffers;
 use self::frame::{Frame, FrameShape};

@@ -42,10 +42,10 @@
 
 use std::ops::Range;
 
-use mycelium_base::coding::put_varint;
+use mycelium_base::coding::{get_varint, put_varint};
 use mycelium_base::{Error, Result};
 
-use super::codec::Codec;
+use super::codec::{Codec, Plain};
 use super::descriptor::{FieldDescriptor, FieldKind, fields_of};
 use super::number::{integer_shape, narrow, parse_fixed, print, widen};
 use super::protobuf_wire::{piece_at, short_varint, varint};
@@ -125,6 +125,16 @@ impl Wire {
         wire.fits(ty).then_some(wire)
     }
 
+    /// Whether what is written is, bit by bit, what a column of this type holds, whatever it is.
+    fn is_plain(self, ty: &ColumnType) -> bool {
+        match self {
+            Self::Text | Self::Bytes | Self::Float | Self::Double => true,
+            Self::Fixed { width, .. } => ty.fixed_width() == Some(width),
+            Self::Signed { .. } | Self::Unsigned { .. } => ty.fixed_width() == Some(8),
+            Self::Bool | Self::ZigZag { .. } | Self::DecimalText => false,
+        }
+    }
+
     fn fits(self, ty: &ColumnType) -> bool {
         let (width, signed) = match self {
             Self::Bool => return *ty == ColumnType::Bool,
@@ -156,6 +166,8 @@ struct Field {
     ty: ColumnType,
     wire: Wire,
     has_presence: bool,
+    /// Whether its values are, bit by bit, what the column holds.
+    is_plain: bool,
     tag: u32,
 }
 
@@ -323,6 +335,7 @@ impl Field {
             ty: column.ty.clone(),
             wire,
             has_presence: descriptor.has_presence,
+            is_plain: wire.is_plain(&column.ty),
             tag: descriptor.number << 3 | wire.wire_type(),
         })
     }
@@ -373,6 +386,17 @@ impl Codec for Protobuf {
             }
         };
         narrow(&field.ty, value).ok_or_else(|| Fault::new(0, format!("{value} is out of the range of {}", field.ty)))
+    }
+
+    #[inline]
+    fn plain<'a>(&self, column: usize, piece: &'a [u8]) -> Option<Plain<'a>> {
+        let field = self.field(column).filter(|field| field.is_plain)?;
+        Some(match field.wire {
+            Wire::Text | Wire::Bytes => Plain::Bytes(piece),
+            Wire::Double | Wire::Fixed { width: 8, .. } => Plain::Number(u64::from_le_bytes(piece.try_into().ok()?)),
+            Wire::Float | Wire::Fixed { .. } => Plain::Number(u32::from_le_bytes(piece.try_into().ok()?).into()),
+            _ => Plain::Number(get_varint(piece)?.0),
+        })
     }
 
     fn encode(&self, column: usize, datum: DatumRef<'_>, out: &mut Vec<u8>) {

@@ -6,6 +6,7 @@ use mycelium_base::{ColumnSet, Result};
 
 #[cfg(doc)]
 use super::Covers;
+use super::codec::Plain;
 use super::span::{Fault, Located, Pieces, Scan, Span};
 use super::{Presence, RowFormat, RowScratch, start_of};
 use crate::ColumnState;
@@ -106,7 +107,18 @@ pub struct RowColumns<'a> {
     text: &'a mut Vec<u8>,
 }
 
-impl RowColumns<'_> {
+impl<'a> RowColumns<'a> {
+    /// A column that was found and needs no decoding.
+    #[inline]
+    pub(crate) fn plain(&self, column: usize) -> Option<Plain<'a>> {
+        let (Some(codec), Span::At { start, end }) = (&self.format.0.codec, self.spans.get(column)?) else { return None };
+        if self.columns.is_some_and(|columns| !columns.contains(column)) {
+            return None;
+        }
+        let payload = self.value.get(self.payload_at..)?;
+        codec.plain(column, payload.get(*start as usize..*end as usize)?)
+    }
+
     /// What the value says about a column, given by its schema position. Decoded now; text with escapes and binary from
     /// JSON are kept until the next call.
     ///

@@ -11,26 +11,25 @@
 //! ([`RecordBatchBuilder::fitting`]); one cell always does, since it has 256 MiB at most and a full column 1 GiB, of
 //! the 2 GiB that Arrow's offsets can count.
 
+mod column;
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::builder::BooleanBufferBuilder;
-use arrow_array::types::*;
-use arrow_array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
-use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 #[cfg(doc)]
 use mycelium_base::ErrorKind;
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, Result};
 
-use crate::cell_moves::{arrange, check_places, make_room, remove, remove_texts, weave, weave_texts, without, woven};
+use self::column::{ColumnBuilder, absent};
+use crate::cell_moves::check_places;
 use crate::key::KeyReader;
-use crate::packed::{PackedRow, RawColumn, array};
-use crate::page::{Page, PageRows, slot32, slot64};
+use crate::packed::{PackedRow, RawColumn};
+use crate::page::{Page, PageRows};
 use crate::row_format::{RowColumns, RowFormat, RowFormatKind, RowScratch};
-use crate::text_views::{TextViews, too_much_text};
-use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, TimeUnit};
+use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout};
 
 /// Text and binary of one column from which on a batch counts as full, at most.
 const FULL_BYTES: usize = 1 << 30;
@@ -38,9 +37,6 @@ const FULL_BYTES: usize = 1 << 30;
 /// Rows that a batch takes at once where texts or binaries of keys are wanted: as many as surely fit behind a column
 /// that is not full.
 const MOST_TEXT_KEYS: usize = (i32::MAX as usize - FULL_BYTES) / MAX_KEY_LEN;
-
-/// Bytes of text or binary of one column for which there is room from the beginning, at most.
-const MOST_ROOM: usize = 1 << 20;
 
 /// What texts are in record batches.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash, Debug)]
@@ -64,6 +60,8 @@ pub struct RecordBatchBuilder {
     /// Bytes of text or binary of one column from which on the batch is full.
     most_bytes: usize,
     rows: usize,
+    /// Those of the last batch, or what is expected of the first.
+    expected_rows: usize,
     /// In projection order.
     columns: Vec<ColumnBuilder>,
     /// What is read of a key, up to the last projected column of it.
@@ -118,11 +116,20 @@ impl<'a> PartReader<'a> {
                     raw => builder.push_packed(row.layout(), index, raw).map(Some),
                 }
             }
-            Self::Stored(row) => match row.get(column)? {
-                ColumnState::Absent => Ok(None),
-                state => builder.push_cell(state).map(Some),
-            },
+            Self::Stored(row) => push_stored(row, column, builder),
         }
+    }
+}
+
+/// Appends a column of a row in a row format, if it is there. Returns as [`PartReader::push`].
+#[inline]
+fn push_stored(row: &mut RowColumns<'_>, column: usize, builder: &mut ColumnBuilder) -> Result<Option<usize>> {
+    if let Some(plain) = row.plain(column) {
+        return builder.push_plain(plain).map(Some);
+    }
+    match row.get(column)? {
+        ColumnState::Absent => Ok(None),
+        state => builder.push_cell(state).map(Some),
     }
 }
 
@@ -217,6 +224,7 @@ impl RecordBatchBuilder {
             rows_at_once,
             most_bytes: FULL_BYTES,
             rows: 0,
+            expected_rows: 0,
             columns,
             from_key,
             from_value,
@@ -234,6 +242,18 @@ impl RecordBatchBuilder {
     /// by one or as many as are [`fitting`](Self::fitting).
     pub fn with_most_bytes(self, bytes: usize) -> Self {
         Self { most_bytes: bytes.clamp(1, FULL_BYTES), ..self }
+    }
+
+    /// The same, where so many rows are likely to be appended.
+    pub fn with_expected_rows(self, rows: usize) -> Self {
+        Self { expected_rows: rows, ..self }
+    }
+
+    /// Makes room for a batch that is about to begin: for as many rows as the last one had or were expected, but no
+    /// more than `most`.
+    pub fn begin_batch(&mut self, most: usize) {
+        let rows = self.expected_rows.min(self.rows_per_batch).min(most);
+        self.columns.iter_mut().for_each(|column| column.reserve(rows));
     }
 
     /// The schema of the batches.
@@ -303,8 +323,9 @@ impl RecordBatchBuilder {
         } else {
             let mut row = rows.read(value, Some(&self.read), scratch)?;
             for &(index, target) in &self.from_value {
-                let len = self.columns[target].push_cell(row.get(self.layout.column(index))?)?;
-                self.widest = self.widest.max(len);
+                let column = self.layout.column(index);
+                let len = push_stored(&mut row, column, &mut self.columns[target])?;
+                self.widest = self.widest.max(len.ok_or_else(|| absent(self.layout.name(index)))?);
             }
         }
         self.rows += 1;
@@ -391,7 +412,7 @@ impl RecordBatchBuilder {
 
     /// Bytes of text or binary that the column at this place of the projection still takes.
     pub fn text_room(&self, target: usize) -> usize {
-        self.most_bytes.saturating_sub(self.columns[target].values.bytes())
+        self.most_bytes.saturating_sub(self.columns[target].bytes())
     }
 
     /// How many of the first of these rows of a page surely have no more text or binary than the column at this place
@@ -445,7 +466,7 @@ impl RecordBatchBuilder {
 
     /// Whether cells of the column at this place of the projection can be overwritten.
     pub fn can_overwrite(&self, target: usize) -> bool {
-        !matches!(self.columns[target].values, Values::Bits(_) | Values::Variable { .. } | Values::Views(_))
+        self.columns[target].can_overwrite()
     }
 
     /// Puts other values, as their bytes, in the places of values that were appended to such a column, each with its
@@ -454,15 +475,7 @@ impl RecordBatchBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a row that is not there; cells before it were overwritten.
     pub fn overwrite(&mut self, target: usize, cells: impl IntoIterator<Item = (usize, u128)>) -> Result<()> {
-        let cells = cells.into_iter();
-        let done = match &mut self.columns[target].values {
-            Values::Width1(values) => put_each(values, cells, |value| value as u8),
-            Values::Width2(values) => put_each(values, cells, |value| value as u16),
-            Values::Width4(values) => put_each(values, cells, |value| value as u32),
-            Values::Width8(values) => put_each(values, cells, |value| value as u64),
-            Values::Width16(values) => put_each(values, cells, |value| value),
-            Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => None,
-        };
+        let done = self.columns[target].overwrite(cells.into_iter());
         done.ok_or_else(|| Error::invalid(format!("column {target} of the batch cannot be overwritten so")))
     }
 
@@ -474,7 +487,7 @@ impl RecordBatchBuilder {
     /// [`ErrorKind::InvalidArgument`] if there is no such place; the builder must then be dropped.
     pub fn arrange(&mut self, target: usize, places: &[u32]) -> Result<()> {
         let column = &mut self.columns[target];
-        let appended = column.values.len().saturating_sub(self.rows);
+        let appended = column.len().saturating_sub(self.rows);
         let most = places.iter().max().map_or(0, |&most| most as usize + 1);
         if most > appended {
             return Err(Error::invalid("a cell was not appended").expected(format_args!("below {appended}"), most - 1));
@@ -492,19 +505,9 @@ impl RecordBatchBuilder {
     /// builder must then be dropped.
     pub fn make_room(&mut self, target: usize, first: usize, places: &[u32]) -> Result<()> {
         let column = &mut self.columns[target];
-        check_places(places, column.values.len().saturating_sub(first))?;
-        match &mut column.values {
-            Values::Width1(values) => make_room(values, first, places),
-            Values::Width2(values) => make_room(values, first, places),
-            Values::Width4(values) => make_room(values, first, places),
-            Values::Width8(values) => make_room(values, first, places),
-            Values::Width16(values) => make_room(values, first, places),
-            Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => {
-                return Err(Error::invalid(format!("column {target} of the batch has no cells to be overwritten")));
-            }
-        }
-        column.nulls.append_n_non_nulls(places.len());
-        Ok(())
+        check_places(places, column.len().saturating_sub(first))?;
+        let done = column.make_room(first, places);
+        done.ok_or_else(|| Error::invalid(format!("column {target} of the batch has no cells to be overwritten")))
     }
 
     /// Of the cells of a column from that of row `first` of the batch on, moves the last ones, as many as there are
@@ -515,7 +518,7 @@ impl RecordBatchBuilder {
     /// [`ErrorKind::InvalidArgument`] if there is no such place; the builder must then be dropped.
     pub fn weave(&mut self, target: usize, first: usize, places: &[u32]) -> Result<()> {
         let column = &mut self.columns[target];
-        let others = column.values.len().saturating_sub(first).checked_sub(places.len());
+        let others = column.len().saturating_sub(first).checked_sub(places.len());
         check_places(places, others.ok_or_else(|| Error::invalid("there are more places than cells"))?)?;
         column.weave(first, places);
         Ok(())
@@ -528,7 +531,7 @@ impl RecordBatchBuilder {
     /// [`ErrorKind::InvalidArgument`] if there is no such place; the builder must then be dropped.
     pub fn remove(&mut self, target: usize, first: usize, places: &[u32]) -> Result<()> {
         let column = &mut self.columns[target];
-        let cells = column.values.len().saturating_sub(first);
+        let cells = column.len().saturating_sub(first);
         let ascends = places.windows(2).all(|pair| pair[0] < pair[1]);
         if !ascends || places.last().is_some_and(|&last| last as usize >= cells) {
             return Err(Error::invalid("rows that are gone do not ascend among those appended"));
@@ -553,7 +556,7 @@ impl RecordBatchBuilder {
     /// [`ErrorKind::Corruption`] if a text column is not UTF-8 or a column that may not be null is.
     pub fn finish(&mut self) -> Result<RecordBatch> {
         let rows = std::mem::take(&mut self.rows);
-        self.widest = 0;
+        (self.expected_rows, self.widest) = (rows, 0);
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter_mut().zip(self.arrow.fields()) {
             arrays.push(
@@ -593,353 +596,4 @@ pub fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
     let fields: Vec<_> = columns.iter().map(|column| column.to_arrow_with(texts)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     RecordBatch::try_new_with_options(Arc::new(arrow_schema::Schema::new(fields)), arrays, &options).map_err(unfit)
-}
-
-#[cold]
-fn absent(name: &str) -> Error {
-    Error::corruption(format!("a whole row lacks column \"{name}\""))
-}
-
-/// The buffers of one column.
-#[derive(Debug)]
-struct ColumnBuilder {
-    ty: ColumnType,
-    nullable: bool,
-    values: Values,
-    nulls: NullBufferBuilder,
-}
-
-/// Values by physical width: Arrow types of one width share a buffer layout.
-#[derive(Debug)]
-enum Values {
-    Bits(BooleanBufferBuilder),
-    Width1(Vec<u8>),
-    Width2(Vec<u16>),
-    Width4(Vec<u32>),
-    Width8(Vec<u64>),
-    Width16(Vec<u128>),
-    Variable { ends: Vec<i32>, bytes: Vec<u8> },
-    Views(TextViews),
-}
-
-impl Values {
-    fn new(ty: &ColumnType, texts: TextArrays) -> Self {
-        match (ty, ty.fixed_width()) {
-            (ColumnType::Bool, _) => Self::Bits(BooleanBufferBuilder::new(0)),
-            (_, Some(1)) => Self::Width1(Vec::new()),
-            (_, Some(2)) => Self::Width2(Vec::new()),
-            (_, Some(4)) => Self::Width4(Vec::new()),
-            (_, Some(8)) => Self::Width8(Vec::new()),
-            (_, Some(_)) => Self::Width16(Vec::new()),
-            (ColumnType::Utf8, None) if texts == TextArrays::Views => Self::Views(TextViews::with_capacity(0)),
-            (_, None) => Self::Variable { ends: vec![0], bytes: Vec::new() },
-        }
-    }
-
-    /// The values; what is left has none, and room for as many.
-    fn take(&mut self) -> Self {
-        let empty = match self {
-            Self::Bits(bits) => Self::Bits(BooleanBufferBuilder::new(bits.len())),
-            Self::Width1(values) => Self::Width1(Vec::with_capacity(values.len())),
-            Self::Width2(values) => Self::Width2(Vec::with_capacity(values.len())),
-            Self::Width4(values) => Self::Width4(Vec::with_capacity(values.len())),
-            Self::Width8(values) => Self::Width8(Vec::with_capacity(values.len())),
-            Self::Width16(values) => Self::Width16(Vec::with_capacity(values.len())),
-            Self::Variable { ends, bytes } => {
-                let mut first = Vec::with_capacity(ends.len());
-                first.push(0);
-                Self::Variable { ends: first, bytes: Vec::with_capacity(bytes.len().min(MOST_ROOM)) }
-            }
-            Self::Views(views) => Self::Views(TextViews::with_capacity(views.len())),
-        };
-        std::mem::replace(self, empty)
-    }
-
-    /// Rows.
-    fn len(&self) -> usize {
-        match self {
-            Self::Bits(bits) => bits.len(),
-            Self::Width1(values) => values.len(),
-            Self::Width2(values) => values.len(),
-            Self::Width4(values) => values.len(),
-            Self::Width8(values) => values.len(),
-            Self::Width16(values) => values.len(),
-            Self::Variable { ends, .. } => ends.len() - 1,
-            Self::Views(views) => views.len(),
-        }
-    }
-
-    /// Bytes of text or binary.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Variable { bytes, .. } => bytes.len(),
-            Self::Views(views) => views.bytes(),
-            _ => 0,
-        }
-    }
-}
-
-impl ColumnBuilder {
-    fn new(ty: &ColumnType, nullable: bool, texts: TextArrays) -> Self {
-        Self { ty: ty.clone(), nullable, values: Values::new(ty, texts), nulls: NullBufferBuilder::new(0) }
-    }
-
-    /// Appends what a packed whole row of this layout has of its column `index`. Returns as
-    /// [`ColumnBuilder::push_raw`].
-    #[inline]
-    fn push_packed(&mut self, layout: &PackedLayout, index: usize, raw: RawColumn<'_>) -> Result<usize> {
-        match raw {
-            RawColumn::Value(bytes) => self.push_raw(Some(bytes)),
-            RawColumn::Null => self.push_raw(None),
-            RawColumn::Absent => Err(absent(layout.name(index))),
-        }
-    }
-
-    /// Appends a packed slot or variable bytes; returns the bytes of text or binary collected.
-    #[inline]
-    fn push_raw(&mut self, raw: Option<&[u8]>) -> Result<usize> {
-        match raw {
-            Some(_) => self.nulls.append_non_null(),
-            None if self.nullable => self.nulls.append_null(),
-            None => return Err(Error::corruption("a column that may not be null is null")),
-        }
-        match &mut self.values {
-            Values::Bits(bits) => bits.append(match raw {
-                None => false,
-                Some(slot) => match array::<1>(slot)?[0] {
-                    bit @ (0 | 1) => bit == 1,
-                    other => return Err(Error::corruption("malformed bool in a packed row").expected("0 or 1", other)),
-                },
-            }),
-            Values::Width1(values) => values.push(raw.map_or(Ok([0]), array)?[0]),
-            Values::Width2(values) => values.push(u16::from_le_bytes(raw.map_or(Ok([0; 2]), array)?)),
-            Values::Width4(values) => values.push(u32::from_le_bytes(raw.map_or(Ok([0; 4]), array)?)),
-            Values::Width8(values) => values.push(u64::from_le_bytes(raw.map_or(Ok([0; 8]), array)?)),
-            Values::Width16(values) => values.push(u128::from_le_bytes(raw.map_or(Ok([0; 16]), array)?)),
-            Values::Variable { ends, bytes } => {
-                bytes.extend_from_slice(raw.unwrap_or_default());
-                match i32::try_from(bytes.len()) {
-                    Ok(end) => ends.push(end),
-                    Err(_) => return Err(too_much_text()),
-                }
-            }
-            Values::Views(views) => views.push(raw)?,
-        }
-        Ok(self.values.bytes())
-    }
-
-    /// Appends a key column.
-    #[inline]
-    fn push_datum(&mut self, datum: DatumRef<'_>) -> Result<usize> {
-        match datum {
-            DatumRef::Null => self.push_raw(None),
-            DatumRef::Bool(v) => self.push_raw(Some(&[u8::from(v)])),
-            DatumRef::Int8(v) => self.push_raw(Some(&v.to_le_bytes())),
-            DatumRef::Int16(v) => self.push_raw(Some(&v.to_le_bytes())),
-            DatumRef::Int32(v) | DatumRef::Date32(v) => self.push_raw(Some(&v.to_le_bytes())),
-            DatumRef::Int64(v) | DatumRef::Timestamp(v) => self.push_raw(Some(&v.to_le_bytes())),
-            DatumRef::UInt8(v) => self.push_raw(Some(&[v])),
-            DatumRef::UInt16(v) => self.push_raw(Some(&v.to_le_bytes())),
-            DatumRef::UInt32(v) => self.push_raw(Some(&v.to_le_bytes())),
-            DatumRef::UInt64(v) => self.push_raw(Some(&v.to_le_bytes())),
-            DatumRef::Float32(v) => self.push_raw(Some(&v.to_bits().to_le_bytes())),
-            DatumRef::Float64(v) => self.push_raw(Some(&v.to_bits().to_le_bytes())),
-            DatumRef::Utf8(v) => self.push_raw(Some(v.as_bytes())),
-            DatumRef::Binary(v) => self.push_raw(Some(v)),
-            DatumRef::Decimal128(v) => self.push_raw(Some(&v.to_le_bytes())),
-        }
-    }
-
-    /// Appends a cell; returns the bytes of text or binary collected.
-    fn push_cell(&mut self, cell: ColumnState<'_>) -> Result<usize> {
-        match cell {
-            ColumnState::Value(datum) => self.push_datum(datum),
-            ColumnState::Null => self.push_raw(None),
-            ColumnState::Absent => Err(Error::corruption("a row lacks a column")),
-        }
-    }
-
-    /// Appends cells of a page, all of them at once but for those of a page with absent ones, where they fail; returns
-    /// the bytes of text or binary collected.
-    fn push_cells(&mut self, page: &Page<'_>, rows: &PageRows<'_>, scratch: &mut Vec<u32>) -> Result<usize> {
-        let may_be_null = self.nullable || !page.has_nulls();
-        if page.has_absent() || !may_be_null || rows.end() > page.rows() || !self.push_values(page, rows, scratch)? {
-            let mut text = Vec::new();
-            rows.try_each(|row| self.push_cell(page.expanded_cell(row, &mut text)?).map(drop))?;
-            return Ok(self.values.bytes());
-        }
-        match page.has_nulls() {
-            true => rows.try_each(|row| {
-                self.nulls.append(!page.is_null(row));
-                Ok(())
-            })?,
-            false => self.nulls.append_n_non_nulls(rows.len()),
-        }
-        Ok(self.values.bytes())
-    }
-
-    /// Appends values of a page, of null cells anything; whether it could.
-    fn push_values(&mut self, page: &Page<'_>, rows: &PageRows<'_>, scratch: &mut Vec<u32>) -> Result<bool> {
-        let ty = &self.ty;
-        let done = match &mut self.values {
-            Values::Width1(values) => page.append_ordinals(rows, scratch, values, |value| value as u8),
-            Values::Width2(values) => page.append_ordinals(rows, scratch, values, |value| value as u16),
-            Values::Width4(values) if *ty == ColumnType::Float32 => {
-                page.append_ordinals(rows, scratch, values, |value| slot32(ty, value))
-            }
-            Values::Width4(values) => page.append_ordinals(rows, scratch, values, |value| value as u32),
-            Values::Width8(values) if matches!(ty, ColumnType::Float64 | ColumnType::UInt64) => {
-                page.append_ordinals(rows, scratch, values, |value| slot64(ty, value))
-            }
-            Values::Width8(values) => page.append_ordinals(rows, scratch, values, |value| value as u64),
-            Values::Width16(values) => page.append_ordinals(rows, scratch, values, |value| i128::from(value) as u128),
-            Values::Variable { ends, bytes } => page.each_text(rows, |text| {
-                bytes.extend_from_slice(text);
-                ends.push(i32::try_from(bytes.len()).map_err(|_| too_much_text())?);
-                Ok(())
-            })?,
-            Values::Views(views) => views.append(page, rows, scratch)?,
-            Values::Bits(bits) => match rows {
-                PageRows::Range(rows) => page.each_ordinal(rows.clone(), scratch, |value| bits.append(value != 0)),
-                PageRows::Some(_) => None,
-            },
-        };
-        Ok(done.is_some())
-    }
-
-    /// See [`RecordBatchBuilder::arrange`]; all places are there.
-    fn arrange(&mut self, first: usize, places: &[u32]) {
-        let at = |place: u32| first + place as usize;
-        match &mut self.values {
-            Values::Bits(bits) => {
-                let kept: Vec<bool> = places.iter().map(|&place| bits.get_bit(at(place))).collect();
-                bits.truncate(first);
-                kept.into_iter().for_each(|bit| bits.append(bit));
-            }
-            Values::Width1(values) => arrange(values, first, places),
-            Values::Width2(values) => arrange(values, first, places),
-            Values::Width4(values) => arrange(values, first, places),
-            Values::Width8(values) => arrange(values, first, places),
-            Values::Width16(values) => arrange(values, first, places),
-            Values::Variable { ends, bytes } => {
-                let start = ends[first] as usize;
-                let appended = bytes.split_off(start);
-                let appended_ends = ends.split_off(first + 1);
-                for &place in places {
-                    let place = place as usize;
-                    let from = place.checked_sub(1).map_or(start, |before| appended_ends[before] as usize);
-                    bytes.extend_from_slice(&appended[from - start..appended_ends[place] as usize - start]);
-                    // No more than they were, unless a place is there twice.
-                    ends.push(bytes.len() as i32);
-                }
-            }
-            Values::Views(views) => arrange(views.codes_mut(), first, places),
-        }
-        self.arrange_nulls(first, places);
-    }
-
-    /// See [`RecordBatchBuilder::remove`]; all places are there.
-    fn remove(&mut self, first: usize, places: &[u32]) {
-        let cells = self.values.len() - first;
-        match &mut self.values {
-            Values::Bits(_) => return self.arrange(first, &without(cells, places)),
-            Values::Width1(values) => remove(values, first, places),
-            Values::Width2(values) => remove(values, first, places),
-            Values::Width4(values) => remove(values, first, places),
-            Values::Width8(values) => remove(values, first, places),
-            Values::Width16(values) => remove(values, first, places),
-            Values::Variable { ends, bytes } => remove_texts(ends, bytes, first, places),
-            Values::Views(views) => remove(views.codes_mut(), first, places),
-        }
-        match self.nulls.as_slice().is_some() {
-            true => self.arrange_nulls(first, &without(cells, places)),
-            false => self.nulls.truncate(first + cells - places.len()),
-        }
-    }
-
-    fn arrange_nulls(&mut self, first: usize, places: &[u32]) {
-        if self.nulls.len() > first && self.nulls.as_slice().is_some() {
-            let kept: Vec<bool> = places.iter().map(|&place| self.nulls.is_valid(first + place as usize)).collect();
-            self.nulls.truncate(first);
-            kept.into_iter().for_each(|is_valid| self.nulls.append(is_valid));
-        } else {
-            self.nulls.truncate(first);
-            self.nulls.append_n_non_nulls(places.len());
-        }
-    }
-
-    /// See [`RecordBatchBuilder::weave`]; all places are there.
-    fn weave(&mut self, first: usize, places: &[u32]) {
-        let cells = self.values.len() - first - places.len();
-        match &mut self.values {
-            // Bits are moved one by one in any case.
-            Values::Bits(_) => return self.arrange(first, &woven(cells, places)),
-            Values::Width1(values) => weave(values, first, places),
-            Values::Width2(values) => weave(values, first, places),
-            Values::Width4(values) => weave(values, first, places),
-            Values::Width8(values) => weave(values, first, places),
-            Values::Width16(values) => weave(values, first, places),
-            Values::Variable { ends, bytes } => weave_texts(ends, bytes, first, places),
-            Values::Views(views) => weave(views.codes_mut(), first, places),
-        }
-        if self.nulls.as_slice().is_some() {
-            self.arrange_nulls(first, &woven(cells, places));
-        }
-    }
-
-    fn finish(&mut self) -> std::result::Result<ArrayRef, ArrowError> {
-        let nulls = self.nulls.finish();
-        let buffer = match self.values.take() {
-            Values::Bits(mut bits) => return Ok(Arc::new(BooleanArray::new(bits.finish(), nulls))),
-            Values::Variable { ends, bytes } => {
-                let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
-                let bytes = Buffer::from_vec(bytes);
-                return Ok(if self.ty == ColumnType::Utf8 {
-                    Arc::new(StringArray::try_new(offsets, bytes, nulls)?)
-                } else {
-                    Arc::new(BinaryArray::try_new(offsets, bytes, nulls)?)
-                });
-            }
-            Values::Views(views) => return views.finish(nulls),
-            Values::Width1(values) => Buffer::from_vec(values),
-            Values::Width2(values) => Buffer::from_vec(values),
-            Values::Width4(values) => Buffer::from_vec(values),
-            Values::Width8(values) => Buffer::from_vec(values),
-            Values::Width16(values) => Buffer::from_vec(values),
-        };
-        macro_rules! primitive {
-            ($ty:ty) => {{
-                let len = buffer.len() / size_of::<<$ty as ArrowPrimitiveType>::Native>();
-                let values = PrimitiveArray::<$ty>::try_new(ScalarBuffer::new(buffer, 0, len), nulls)?;
-                Arc::new(values.with_data_type(self.ty.to_arrow())) as ArrayRef
-            }};
-        }
-        Ok(match &self.ty {
-            ColumnType::Int8 => primitive!(Int8Type),
-            ColumnType::Int16 => primitive!(Int16Type),
-            ColumnType::Int32 => primitive!(Int32Type),
-            ColumnType::Int64 => primitive!(Int64Type),
-            ColumnType::UInt8 => primitive!(UInt8Type),
-            ColumnType::UInt16 => primitive!(UInt16Type),
-            ColumnType::UInt32 => primitive!(UInt32Type),
-            ColumnType::UInt64 => primitive!(UInt64Type),
-            ColumnType::Float32 => primitive!(Float32Type),
-            ColumnType::Float64 => primitive!(Float64Type),
-            ColumnType::Date32 => primitive!(Date32Type),
-            ColumnType::Timestamp(TimeUnit::Second, _) => primitive!(TimestampSecondType),
-            ColumnType::Timestamp(TimeUnit::Millisecond, _) => primitive!(TimestampMillisecondType),
-            ColumnType::Timestamp(TimeUnit::Microsecond, _) => primitive!(TimestampMicrosecondType),
-            ColumnType::Timestamp(TimeUnit::Nanosecond, _) => primitive!(TimestampNanosecondType),
-            ColumnType::Decimal128(..) => primitive!(Decimal128Type),
-            ColumnType::Bool | ColumnType::Utf8 | ColumnType::Binary => {
-                return Err(ArrowError::ComputeError("a column changed its type".into()));
-            }
-        })
-    }
-}
-
-/// Puts values in their places; `None` if there is no such place.
-#[inline]
-fn put_each<T>(values: &mut [T], mut cells: impl Iterator<Item = (usize, u128)>, of: impl Fn(u128) -> T) -> Option<()> {
-    cells.try_for_each(|(row, value)| values.get_mut(row).map(|place| *place = of(value)))
 }

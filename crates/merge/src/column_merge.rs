@@ -147,6 +147,26 @@ impl MergePlan {
         reading.stored.as_ref().filter(|_| reading.lends_rows)
     }
 
+    /// How fragments of this kind of source are read as they lie, and which wanted columns are in them; `None` if
+    /// something must be done to them first, or some source lacks a wanted column.
+    #[inline]
+    pub(crate) fn stored_part(&self, kind: usize) -> Option<(&RowFormat, &ColumnSet)> {
+        let reading = &self.readings[kind];
+        let rows = reading.stored.as_ref().filter(|_| self.lacking.is_empty())?;
+        Some((rows, reading.part.columns()))
+    }
+
+    /// Whether no two of these kinds of source have a column in common, and together they have all wanted columns, to
+    /// be read as they lie.
+    pub(crate) fn have_parts(&self, kinds: &[usize]) -> bool {
+        let mut missing = self.columns.clone();
+        kinds.iter().all(|&kind| {
+            let part = self.stored_part(kind);
+            part.iter().for_each(|(_, columns)| missing.remove_all(columns));
+            part.is_some()
+        }) && missing.is_empty()
+    }
+
     /// The layout of packed fragments of the wanted columns that this kind of source has.
     pub fn layout_of(&self, kind: usize) -> &Arc<PackedLayout> {
         &self.readings[kind].layout

@@ -6,9 +6,14 @@
 //!    stands.
 //! 3. If it is a `Put` that has all wanted columns, these are taken out of it; or it is lent as it lies to who can read
 //!    it so ([`ColumnMergingCursor::lending`]).
-//! 4. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled: then it is
-//!    packed, or its parts are lent to who can read them ([`ColumnMergingCursor::parts`]).
-//! 5. The key's other entries are passed over.
+//! 4. If it is the first of such `Put`s of sibling groups that have all wanted columns between them, and who reads can
+//!    read a row in parts, these are lent as they lie ([`ColumnMergingCursor::parts`]).
+//! 5. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled: then it is
+//!    packed, or its parts are lent.
+//! 6. The key's other entries are passed over.
+//!
+//! Sources that follow each other and have no column in common are siblings, and stepped through side by side
+//! ([`SiblingCursor`]).
 //!
 //! Backwards the key is found first, and its entries then walked forwards: a seek or two per row.
 //!
@@ -22,15 +27,16 @@ use mycelium_encoding::RowPart;
 use mycelium_encoding::row_format::RowFormat;
 
 use crate::bounds::Bounds;
-use crate::column_merge::ColumnMerge;
+use crate::column_merge::{ColumnMerge, MergePlan};
 use crate::merging::MergingCursor;
+use crate::siblings::SiblingCursor;
 
 /// Walks the rows of several column groups visible at a snapshot, within bounds; values are packed rows of the wanted
 /// columns.
 pub struct ColumnMergingCursor<C> {
-    input: MergingCursor<C>,
-    /// The kind of each source, as [`ColumnMerge`] counts them.
-    kinds: Vec<usize>,
+    input: MergingCursor<SiblingCursor<C>>,
+    /// By set of siblings.
+    sets: Vec<SiblingSet>,
     merge: ColumnMerge,
     snapshot: SequenceNumber,
     /// With the kind of their source.
@@ -42,6 +48,14 @@ pub struct ColumnMergingCursor<C> {
     value: Vec<u8>,
 }
 
+/// What is known of a set of siblings.
+struct SiblingSet {
+    /// The kind of each, as [`ColumnMerge`] counts them.
+    kinds: Vec<usize>,
+    /// Whether these are several, and rows can be lent in their parts.
+    have_parts: bool,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     Nowhere,
@@ -51,6 +65,8 @@ enum Standing {
     Lent,
     /// On a `Put` of the input, of which the wanted columns are in `value`.
     OnPart,
+    /// On the first of several `Put`s abreast, which are lent as the parts of the row.
+    Abreast,
     /// On a row put together; the input has moved on to the next key or the end.
     PastKey,
     /// The same, but what the row is to be put together from is lent.
@@ -60,8 +76,8 @@ enum Standing {
 }
 
 impl<C: Cursor> ColumnMergingCursor<C> {
-    /// Rows of `sources` at `snapshot` with `lower <= key < upper`; beside them, the kind of each. `range_deletes` are
-    /// those of all sources, each with the kind of its source.
+    /// Rows of `sources` at `snapshot` with `lower <= key < upper`; beside them, the kind of each. Those of the groups
+    /// of a level follow each other. `range_deletes` are those of all sources, each with the kind of its source.
     pub fn new(
         (sources, kinds): (Vec<C>, Vec<usize>),
         merge: ColumnMerge,
@@ -71,9 +87,10 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         upper: Option<Vec<u8>>,
     ) -> Self {
         range_deletes.retain(|(set, _)| !set.is_empty());
+        let (cursors, sets) = siblings(sources, kinds, merge.plan());
         Self {
-            input: MergingCursor::new(sources),
-            kinds,
+            input: MergingCursor::new(cursors),
+            sets,
             merge,
             snapshot,
             range_deletes,
@@ -97,7 +114,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     #[inline]
     pub fn lent(&self) -> Option<&RowFormat> {
         match self.standing {
-            Standing::Lent => self.merge.plan().stored_rows(self.kinds[self.input.source()]),
+            Standing::Lent => self.merge.plan().stored_rows(self.kind()),
             _ => None,
         }
     }
@@ -106,7 +123,28 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// [value](Self::value).
     #[inline]
     pub fn parts(&self) -> Option<impl Iterator<Item = RowPart<'_>>> {
-        (self.standing == Standing::LentInParts).then(|| self.merge.parts())
+        let merged = (self.standing == Standing::LentInParts).then(|| self.merge.parts());
+        let abreast = (self.standing == Standing::Abreast).then(|| self.parts_abreast());
+        (merged.is_some() || abreast.is_some())
+            .then(|| abreast.into_iter().flatten().chain(merged.into_iter().flatten()))
+    }
+
+    /// What stands abreast.
+    #[inline]
+    fn parts_abreast(&self) -> impl Iterator<Item = RowPart<'_>> {
+        let sources = self.input.current().and_then(SiblingCursor::abreast).unwrap_or_default();
+        let kinds = &self.sets[self.input.source()].kinds;
+        sources.iter().zip(kinds).filter_map(|(source, &kind)| {
+            let (rows, columns) = self.merge.plan().stored_part(kind)?;
+            Some(RowPart { rows, columns, value: source.value() })
+        })
+    }
+
+    /// The kind of the source of the input's entry.
+    #[inline]
+    fn kind(&self) -> usize {
+        let sibling = self.input.current().map_or(0, SiblingCursor::source);
+        self.sets[self.input.source()].kinds[sibling]
     }
 
     /// Whether the cursor stands on a row.
@@ -124,14 +162,14 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// Whether the input stands on an entry of the row.
     #[inline]
     fn is_on_input(&self) -> bool {
-        matches!(self.standing, Standing::OnInput | Standing::Lent | Standing::OnPart)
+        matches!(self.standing, Standing::OnInput | Standing::Lent | Standing::OnPart | Standing::Abreast)
     }
 
     /// The row's wanted columns, packed unless they are [`lent`](Self::lent); the cursor must be valid. Says nothing if
     /// no column is wanted of a table that has some.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        debug_assert!(self.standing != Standing::LentInParts, "its parts are lent");
+        debug_assert!(!matches!(self.standing, Standing::LentInParts | Standing::Abreast), "its parts are lent");
         match self.standing {
             Standing::OnInput | Standing::Lent => self.input.value(),
             _ => &self.value,
@@ -177,6 +215,12 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     pub fn next(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.standing, Standing::Nowhere) {
             Standing::OnInput | Standing::Lent | Standing::OnPart => self.pass_key()?,
+            Standing::Abreast => {
+                if let Some(set) = self.input.current_mut() {
+                    set.pass_abreast();
+                }
+                self.pass_key()?;
+            }
             Standing::PastKey | Standing::LentInParts | Standing::Nowhere => {}
             Standing::Elsewhere => {
                 self.input.seek(&self.key, Trailer::OLDEST)?;
@@ -247,7 +291,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// the row.
     #[inline]
     fn stand_on_put(&mut self) -> Result<bool> {
-        let kind = self.kinds[self.input.source()];
+        let kind = self.kind();
         if self.merge.plan().is_exact(kind) {
             self.standing = Standing::OnInput;
         } else if self.lends && self.merge.plan().stored_rows(kind).is_some() {
@@ -256,10 +300,18 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             self.value.clear();
             self.merge.read_whole(kind, self.input.value(), &mut self.value)?;
             self.standing = Standing::OnPart;
+        } else if self.lends && self.sets[self.input.source()].have_parts && self.is_abreast() {
+            self.standing = Standing::Abreast;
         } else {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Whether the input stands on the first of entries abreast.
+    #[inline]
+    fn is_abreast(&self) -> bool {
+        self.input.current().is_some_and(|set| set.abreast().is_some())
     }
 
     /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together, or lends
@@ -276,7 +328,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         loop {
             let trailer = self.input.trailer();
             if trailer.sequence() <= self.snapshot {
-                let kind = self.kinds[self.input.source()];
+                let kind = self.kind();
                 // Sources break one by one: the row is settled when nothing is missing any more.
                 if self.merge.visit(kind, trailer, self.input.value())?.is_break() && self.merge.is_settled() {
                     self.pass_key()?;
@@ -313,6 +365,29 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     }
 }
 
+/// Of sources and their kinds the sets of siblings: those that follow each other, and have no column in common.
+fn siblings<C: Cursor>(
+    sources: Vec<C>,
+    kinds: Vec<usize>,
+    plan: &MergePlan,
+) -> (Vec<SiblingCursor<C>>, Vec<SiblingSet>) {
+    let mut sets: Vec<(Vec<C>, Vec<usize>)> = Vec::new();
+    for (source, kind) in sources.into_iter().zip(kinds) {
+        match sets.last_mut() {
+            Some((set, of_set)) if of_set.iter().all(|&other| plan.are_apart(other, kind)) => {
+                set.push(source);
+                of_set.push(kind);
+            }
+            _ => sets.push((vec![source], vec![kind])),
+        }
+    }
+    let known = |(sources, kinds): (Vec<C>, Vec<usize>)| {
+        let have_parts = kinds.len() > 1 && plan.have_parts(&kinds);
+        (SiblingCursor::new(sources), SiblingSet { kinds, have_parts })
+    };
+    sets.into_iter().map(known).unzip()
+}
+
 #[cfg(test)]
 mod tests {
     use mycelium_base::ColumnSet;
@@ -320,7 +395,6 @@ mod tests {
     use mycelium_encoding::{ColumnState, Datum, DatumRef, FragmentFormat, Schema};
 
     use super::*;
-    use crate::column_merge::MergePlan;
     use crate::testing::VecCursor;
 
     /// The keys, and of each the value of column 2 and whether it was lent, whole or in parts.

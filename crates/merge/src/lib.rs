@@ -19,6 +19,7 @@ mod history;
 mod key_prefix;
 mod lookup;
 mod merging;
+mod siblings;
 mod visible;
 
 pub use column_merge::{ColumnMerge, MergePlan};

@@ -76,6 +76,24 @@ impl<C: Cursor> MergingCursor<C> {
         self.sources.get(self.top)
     }
 
+    /// The same, to move it where the merge does not see it: to another entry of the same key and trailer.
+    #[inline]
+    pub(crate) fn current_mut(&mut self) -> Option<&mut C> {
+        self.sources.get_mut(self.top)
+    }
+
+    /// All sources.
+    #[inline]
+    pub(crate) fn sources(&self) -> &[C] {
+        &self.sources
+    }
+
+    /// Whether another source has an entry of the current key.
+    #[inline]
+    pub(crate) fn equals_runner_up(&self) -> bool {
+        self.equals_runner_up
+    }
+
     /// As [`Cursor::visit`], with the index of the source of each entry.
     pub fn visit_with_sources(&mut self, mut visit: impl FnMut(usize, EntryRef<'_>, bool) -> bool) -> Result<()> {
         while self.valid() {
@@ -164,8 +182,14 @@ impl<C: Cursor> MergingCursor<C> {
         }
     }
 
+    /// After all sources have moved from entries of one key to their next ones.
+    pub(crate) fn rebuild_moved(&mut self) {
+        self.rebuild();
+        self.same_key = self.sources.get(self.top).is_some_and(C::same_key_as_previous);
+    }
+
     /// Rebuilds heap and top from the sources' positions.
-    fn rebuild(&mut self) {
+    pub(crate) fn rebuild(&mut self) {
         self.heap.clear();
         self.prefix.clear();
         for source in 0..self.sources.len() {
@@ -280,12 +304,18 @@ impl<C: Cursor> MergingCursor<C> {
         result
     }
 
-    fn reposition(&mut self, forward: bool, mut place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+    fn reposition(&mut self, forward: bool, place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+        self.place(place)?;
         self.forward = forward;
-        let result = self.sources.iter_mut().try_for_each(&mut place);
-        self.fail_on_error(result)?;
         self.rebuild();
         Ok(())
+    }
+
+    /// Moves all sources, forwards from now on. What the merge knows of them is to be [rebuilt](Self::rebuild).
+    pub(crate) fn place(&mut self, place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+        self.forward = true;
+        let result = self.sources.iter_mut().try_for_each(place);
+        self.fail_on_error(result)
     }
 }
 

@@ -4,10 +4,10 @@
 //! §4.4). Merged like any sources, each row would cost as many turns of the heap as there are groups, and keys that are
 //! equal are compared to their end in each of them. So sources that have no column in common are a *set of siblings*:
 //!
-//! 1. As long as all of them stand on entries of one key and trailer they are *abreast*: they are gone through one after
-//!    the other and then moved on all at once, and each is compared with the first alone.
-//! 2. Where they are not, since their groups were compacted apart or patched, they are merged ([`MergingCursor`]), up to
-//!    the next key at which they are abreast again.
+//! 1. As long as all of them stand on entries of one key and trailer they are *abreast*: they are gone through one
+//!    after the other and then moved on all at once, and each is compared with the first alone.
+//! 2. Where they are not, since their groups were compacted apart or patched, they are merged ([`MergingCursor`]), up
+//!    to the next key at which they are abreast again.
 //!
 //! The entries are those of a merge, in its order. O(1) for each entry abreast, as a merge's else. Backwards it is one.
 

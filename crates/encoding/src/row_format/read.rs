@@ -111,7 +111,9 @@ impl<'a> RowColumns<'a> {
     /// A column that was found and needs no decoding.
     #[inline]
     pub(crate) fn plain(&self, column: usize) -> Option<Plain<'a>> {
-        let (Some(codec), Span::At { start, end }) = (&self.format.0.codec, self.spans.get(column)?) else { return None };
+        let (Some(codec), Span::At { start, end }) = (&self.format.0.codec, self.spans.get(column)?) else {
+            return None;
+        };
         if self.columns.is_some_and(|columns| !columns.contains(column)) {
             return None;
         }

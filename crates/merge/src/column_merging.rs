@@ -390,12 +390,16 @@ fn siblings<C: Cursor>(
 
 #[cfg(test)]
 mod tests {
-    use mycelium_base::ColumnSet;
+    use std::collections::BTreeMap;
+
+    use mycelium_base::{ColumnSet, compare_entries};
     use mycelium_encoding::row_format::{Covers, RowScratch};
     use mycelium_encoding::{ColumnState, Datum, DatumRef, FragmentFormat, Schema};
 
     use super::*;
-    use crate::testing::VecCursor;
+    use crate::testing::{Entry, VecCursor, seeds};
+    use rand::Rng;
+    use rand::rngs::SmallRng;
 
     /// The keys, and of each the value of column 2 and whether it was lent, whole or in parts.
     fn read(rows: &mut ColumnMergingCursor<VecCursor>, wanted: &FragmentFormat) -> Vec<(Vec<u8>, Datum, bool)> {
@@ -459,5 +463,114 @@ mod tests {
         };
         assert_eq!(read(&mut cursor(), &wanted), expected(false));
         assert_eq!(read(&mut cursor().lending(), &wanted), expected(true));
+    }
+
+    /// What was written to a key: at which sequence number, and of columns 1 and 2 the new values; a `Put` has both,
+    /// and a delete, which is no `Put`, neither.
+    struct Written {
+        key: Vec<u8>,
+        trailer: Trailer,
+        values: [Option<i32>; 2],
+    }
+
+    /// So many writes to few keys.
+    fn random_writes(rng: &mut SmallRng, count: u64) -> Vec<Written> {
+        let write = |sequence| {
+            let key = vec![b'k', rng.random_range(0..12)];
+            let (operation, value) = (rng.random_range(0..12), |column: i32| Some(sequence as i32 * 10 + column));
+            let (operation, values) = match operation {
+                0 => (Operation::Delete, [None, None]),
+                1 => (Operation::Patch, [value(1), None]),
+                2 => (Operation::Patch, [None, value(2)]),
+                _ => (Operation::Put, [value(1), value(2)]),
+            };
+            Written { key, trailer: Trailer::new(sequence, operation), values }
+        };
+        (1..=count).map(write).collect()
+    }
+
+    /// The rows that a snapshot sees, by definition.
+    fn rows_of(writes: &[Written], snapshot: u64) -> BTreeMap<Vec<u8>, [Option<i32>; 2]> {
+        let mut rows = BTreeMap::new();
+        for Written { key, trailer, values } in writes.iter().filter(|write| write.trailer.sequence() <= snapshot) {
+            match trailer.operation() {
+                Operation::Put => drop(rows.insert(key.clone(), *values)),
+                Operation::Delete => drop(rows.remove(key)),
+                _ => {
+                    if let Some(row) = rows.get_mut(key) {
+                        let [a, b] = *row;
+                        *row = [values[0].or(a), values[1].or(b)];
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    /// The entries that a source of the columns of `format` has of some writes.
+    fn entries_of(writes: &[Written], format: &FragmentFormat) -> VecCursor {
+        let mut entries: Vec<Entry> = Vec::new();
+        for Written { key, trailer, values } in writes {
+            let state = |column: usize| match values[column - 1].filter(|_| format.columns().contains(column)) {
+                Some(value) => ColumnState::Value(DatumRef::Int32(value)),
+                None => ColumnState::Absent,
+            };
+            let mut value = Vec::new();
+            if trailer.operation() != Operation::Delete {
+                let states = [ColumnState::Absent, state(1), state(2)];
+                if states.iter().all(|state| *state == ColumnState::Absent) {
+                    continue;
+                }
+                format.packed_layout().unwrap().encode_patch(&states, &mut value).unwrap();
+            }
+            entries.push((key.clone(), *trailer, value));
+        }
+        entries.sort_by(|a, b| compare_entries(&a.0, a.1, &b.0, b.1));
+        VecCursor::new(entries)
+    }
+
+    /// Old writes in two sibling groups, newer ones in whole rows: rows are those of the definition, however they are
+    /// handed out.
+    #[test]
+    fn rows_of_siblings_are_what_was_written() {
+        let schema = Arc::new(Schema::parse("id int64 not null, a int32, b int32, primary key (id)").unwrap());
+        let packed =
+            |columns: &[usize]| FragmentFormat::packed(schema.clone(), columns.iter().copied().collect::<ColumnSet>());
+        let formats = [packed(&[1, 2]), packed(&[1]), packed(&[2])];
+        let plan = Arc::new(MergePlan::new(&formats[0], &formats).unwrap());
+        let mut abreast = 0;
+        for (seed, mut rng) in seeds("rows of siblings", 300) {
+            let writes = random_writes(&mut rng, 40);
+            let (old, new) = writes.split_at(rng.random_range(0..=writes.len()));
+            let snapshot = rng.random_range(1..=45);
+            let expected = rows_of(&writes, snapshot);
+            for lends in [false, true] {
+                let sources =
+                    (0..3).map(|kind| entries_of(if kind == 0 { new } else { old }, &formats[kind])).collect();
+                let merge = ColumnMerge::new(plan.clone());
+                let rows = ColumnMergingCursor::new((sources, vec![0, 1, 2]), merge, snapshot, Vec::new(), None, None);
+                let mut rows = if lends { rows.lending() } else { rows };
+                let mut found = BTreeMap::new();
+                rows.seek_to_first().unwrap();
+                while rows.valid() {
+                    abreast += usize::from(rows.standing == Standing::Abreast);
+                    let whole =
+                        |rows: &ColumnMergingCursor<VecCursor>| vec![(plan.layout().clone(), rows.value().to_vec())];
+                    let parts =
+                        rows.parts().map(|parts| parts.map(|part| (part.rows.layout().clone(), part.value.to_vec())));
+                    let parts: Vec<_> = parts.map_or_else(|| whole(&rows), Iterator::collect);
+                    let column = |column: usize| {
+                        parts.iter().find_map(|(layout, value)| match layout.row(value).unwrap().get(column) {
+                            Ok(ColumnState::Value(DatumRef::Int32(value))) => Some(value),
+                            _ => None,
+                        })
+                    };
+                    found.insert(rows.key().to_vec(), [column(1), column(2)]);
+                    rows.next().unwrap();
+                }
+                assert_eq!(found, expected, "seed {seed}");
+            }
+        }
+        assert!(abreast > 500, "only {abreast} rows stood abreast");
     }
 }

@@ -392,7 +392,7 @@ fn siblings<C: Cursor>(
 mod tests {
     use std::collections::BTreeMap;
 
-    use mycelium_base::{ColumnSet, compare_entries};
+    use mycelium_base::{ColumnSet, RangeDelete, compare_entries};
     use mycelium_encoding::row_format::{Covers, RowScratch};
     use mycelium_encoding::{ColumnState, Datum, DatumRef, FragmentFormat, Schema};
 
@@ -465,20 +465,34 @@ mod tests {
         assert_eq!(read(&mut cursor().lending(), &wanted), expected(true));
     }
 
-    /// What was written to a key: at which sequence number, and of columns 1 and 2 the new values; a `Put` has both,
-    /// and a delete, which is no `Put`, neither.
+    /// What was written to a key, or from it on to that of [`Written::end`], and of columns 1 and 2 the new values: of a
+    /// patch one, of a delete neither.
     struct Written {
         key: Vec<u8>,
         trailer: Trailer,
         values: [Option<i32>; 2],
     }
 
-    /// So many writes to few keys.
+    impl Written {
+        /// The end of a range delete.
+        fn end(&self) -> Vec<u8> {
+            vec![b'k', self.key[1] + 4]
+        }
+
+        fn range_delete(&self) -> Option<RangeDelete> {
+            let is_one = self.trailer.operation() == Operation::RangeDelete;
+            is_one.then(|| RangeDelete { start: self.key.clone(), end: self.end(), sequence: self.trailer.sequence() })
+        }
+    }
+
+    /// So many writes to few keys, with range deletes or without.
     fn random_writes(rng: &mut SmallRng, count: u64) -> Vec<Written> {
+        let deletes_ranges = rng.random_bool(0.3);
         let write = |sequence| {
             let key = vec![b'k', rng.random_range(0..12)];
             let (operation, value) = (rng.random_range(0..12), |column: i32| Some(sequence as i32 * 10 + column));
             let (operation, values) = match operation {
+                3 if deletes_ranges => (Operation::RangeDelete, [None, None]),
                 0 => (Operation::Delete, [None, None]),
                 1 => (Operation::Patch, [value(1), None]),
                 2 => (Operation::Patch, [None, value(2)]),
@@ -492,10 +506,12 @@ mod tests {
     /// The rows that a snapshot sees, by definition.
     fn rows_of(writes: &[Written], snapshot: u64) -> BTreeMap<Vec<u8>, [Option<i32>; 2]> {
         let mut rows = BTreeMap::new();
-        for Written { key, trailer, values } in writes.iter().filter(|write| write.trailer.sequence() <= snapshot) {
+        for write in writes.iter().filter(|write| write.trailer.sequence() <= snapshot) {
+            let Written { key, trailer, values } = write;
             match trailer.operation() {
                 Operation::Put => drop(rows.insert(key.clone(), *values)),
                 Operation::Delete => drop(rows.remove(key)),
+                Operation::RangeDelete => rows.retain(|other, _| !(key..&write.end()).contains(&other)),
                 _ => {
                     if let Some(row) = rows.get_mut(key) {
                         let [a, b] = *row;
@@ -510,7 +526,7 @@ mod tests {
     /// The entries that a source of the columns of `format` has of some writes.
     fn entries_of(writes: &[Written], format: &FragmentFormat) -> VecCursor {
         let mut entries: Vec<Entry> = Vec::new();
-        for Written { key, trailer, values } in writes {
+        for Written { key, trailer, values } in writes.iter().filter(|write| write.range_delete().is_none()) {
             let state = |column: usize| match values[column - 1].filter(|_| format.columns().contains(column)) {
                 Some(value) => ColumnState::Value(DatumRef::Int32(value)),
                 None => ColumnState::Absent,
@@ -544,11 +560,17 @@ mod tests {
             let (old, new) = writes.split_at(rng.random_range(0..=writes.len()));
             let snapshot = rng.random_range(1..=45);
             let expected = rows_of(&writes, snapshot);
+            let deletes = |kind| {
+                let of_kind = if kind == 0 { new } else { old };
+                let deletes: Vec<_> = of_kind.iter().filter_map(Written::range_delete).collect();
+                (Arc::new(RangeDeleteSet::new(&deletes)), kind)
+            };
             for lends in [false, true] {
                 let sources =
                     (0..3).map(|kind| entries_of(if kind == 0 { new } else { old }, &formats[kind])).collect();
                 let merge = ColumnMerge::new(plan.clone());
-                let rows = ColumnMergingCursor::new((sources, vec![0, 1, 2]), merge, snapshot, Vec::new(), None, None);
+                let deletes = (0..3).map(deletes).collect();
+                let rows = ColumnMergingCursor::new((sources, vec![0, 1, 2]), merge, snapshot, deletes, None, None);
                 let mut rows = if lends { rows.lending() } else { rows };
                 let mut found = BTreeMap::new();
                 rows.seek_to_first().unwrap();

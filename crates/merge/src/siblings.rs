@@ -134,9 +134,8 @@ impl<C: Cursor> Cursor for SiblingCursor<C> {
             Some(_) => self.move_all(),
             None => {
                 self.merged.next()?;
-                // Of a key that was begun some have passed entries.
                 self.same_key = self.merged.same_key_as_previous();
-                if self.merged.equals_runner_up() && !self.same_key {
+                if self.merged.equals_runner_up() {
                     self.come_abreast();
                 }
                 Ok(())

@@ -19,67 +19,90 @@ use crate::merging::MergingCursor;
 pub(crate) struct SiblingCursor<C> {
     /// Knows nothing of where its sources are while they are abreast.
     merged: MergingCursor<C>,
-    /// The source that has the current entry, while they are.
-    abreast: Option<usize>,
-    /// Whether the first of them has the key of the entry before it.
+    /// The source that has the current entry; `NONE` if no source is valid.
+    at: usize,
+    are_abreast: bool,
     same_key: bool,
 }
+
+const NONE: usize = usize::MAX;
 
 impl<C: Cursor> SiblingCursor<C> {
     /// Of `sources`, in any order, of which no two have a column in common. Starts invalid.
     pub(crate) fn new(sources: Vec<C>) -> Self {
-        Self { merged: MergingCursor::new(sources), abreast: None, same_key: false }
+        Self { merged: MergingCursor::new(sources), at: NONE, are_abreast: false, same_key: false }
     }
 
     /// The index of the source whose entry is the current one. The cursor must be valid.
     #[inline]
     pub(crate) fn source(&self) -> usize {
-        self.abreast.unwrap_or_else(|| self.merged.source())
+        self.at
     }
 
     /// All sources if they stand abreast, the first on the current entry.
     #[inline]
     pub(crate) fn abreast(&self) -> Option<&[C]> {
-        (self.abreast == Some(0)).then(|| self.merged.sources())
+        (self.are_abreast && self.at == 0).then(|| self.merged.sources())
     }
 
     /// Passes over all entries that stand abreast but the last.
     #[inline]
     pub(crate) fn pass_abreast(&mut self) {
-        self.abreast = self.abreast.map(|_| self.merged.sources().len() - 1);
+        if self.are_abreast {
+            self.at = self.merged.sources().len() - 1;
+        }
     }
 
-    /// After every move forwards of all sources: whether they are abreast.
+    /// After a move forwards: whether all are abreast. The first of them is the current one then.
     #[inline]
     fn come_abreast(&mut self) -> bool {
         let [first, others @ ..] = self.merged.sources() else { return false };
-        let are_abreast = first.valid()
+        self.are_abreast = first.valid()
             && others
                 .iter()
                 .all(|other| other.valid() && other.trailer() == first.trailer() && other.key() == first.key());
-        self.abreast = are_abreast.then_some(0);
-        are_abreast
+        if self.are_abreast {
+            self.at = 0;
+        }
+        self.are_abreast
     }
 
-    /// The sources, each of which is somewhere else now; the next is to be the first of `place`'s entries.
-    fn reposition(&mut self, place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
-        (self.abreast, self.same_key) = (None, false);
+    /// After a move of the merge.
+    #[inline]
+    fn follow_merged(&mut self) {
+        self.are_abreast = false;
+        self.at = if self.merged.valid() { self.merged.source() } else { NONE };
+        self.same_key = self.merged.same_key_as_previous();
+    }
+
+    /// Moves the merge somewhere else.
+    fn move_merged(&mut self, place: impl FnOnce(&mut MergingCursor<C>) -> Result<()>) -> Result<()> {
+        let moved = place(&mut self.merged);
+        self.follow_merged();
+        moved
+    }
+
+    /// Moves each source somewhere else, to the first entry not before one of them all.
+    fn place_all(&mut self, place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+        (self.at, self.are_abreast, self.same_key) = (NONE, false, false);
         self.merged.place(place)?;
         if !self.come_abreast() {
             self.merged.rebuild();
+            self.follow_merged();
         }
         Ok(())
     }
 
     /// From the last of those abreast on.
     #[inline]
-    fn move_all(&mut self) -> Result<()> {
-        self.abreast = None;
+    fn pass_all(&mut self) -> Result<()> {
+        self.at = NONE;
         self.merged.place(C::next)?;
         if self.come_abreast() {
             self.same_key = self.merged.sources()[0].same_key_as_previous();
         } else {
             self.merged.rebuild_moved();
+            self.follow_merged();
         }
         Ok(())
     }
@@ -88,74 +111,66 @@ impl<C: Cursor> SiblingCursor<C> {
 impl<C: Cursor> Cursor for SiblingCursor<C> {
     #[inline]
     fn valid(&self) -> bool {
-        self.abreast.is_some() || self.merged.valid()
+        self.at != NONE
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.merged.sources()[self.source()].key()
+        self.merged.sources()[self.at].key()
     }
 
     #[inline]
     fn trailer(&self) -> Trailer {
-        self.merged.sources()[self.source()].trailer()
+        self.merged.sources()[self.at].trailer()
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.merged.sources()[self.source()].value()
+        self.merged.sources()[self.at].value()
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
-        self.reposition(C::seek_to_first)
+        self.place_all(C::seek_to_first)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.abreast = None;
-        self.merged.seek_to_last()
+        self.move_merged(Cursor::seek_to_last)
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.reposition(|source| source.seek(key, trailer))
+        self.place_all(|source| source.seek(key, trailer))
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.abreast = None;
-        self.merged.seek_before(key, trailer)
+        self.move_merged(|merged| merged.seek_before(key, trailer))
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        match self.abreast {
-            Some(at) if at + 1 < self.merged.sources().len() => {
-                self.abreast = Some(at + 1);
-                Ok(())
+        if !self.are_abreast {
+            self.move_merged(Cursor::next)?;
+            if self.merged.equals_runner_up() {
+                self.come_abreast();
             }
-            Some(_) => self.move_all(),
-            None => {
-                self.merged.next()?;
-                self.same_key = self.merged.same_key_as_previous();
-                if self.merged.equals_runner_up() {
-                    self.come_abreast();
-                }
-                Ok(())
-            }
+            return Ok(());
         }
+        if self.at + 1 == self.merged.sources().len() {
+            return self.pass_all();
+        }
+        (self.at, self.same_key) = (self.at + 1, true);
+        Ok(())
     }
 
     fn prev(&mut self) -> Result<()> {
-        if self.abreast.take().is_some() {
+        if self.are_abreast {
             self.merged.rebuild();
         }
-        self.merged.prev()
+        self.move_merged(Cursor::prev)
     }
 
     #[inline]
     fn same_key_as_previous(&self) -> bool {
-        match self.abreast {
-            Some(at) => at > 0 || self.same_key,
-            None => self.merged.same_key_as_previous(),
-        }
+        self.same_key
     }
 
     fn fetch_ahead(&self, entries: usize) {

@@ -7,8 +7,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use mycelium_base::ColumnSet;
+use mycelium_encoding::key::encode_key;
 use mycelium_encoding::row_format::{RowFormat, RowFormatKind, RowScratch};
-use mycelium_encoding::{ColumnState, DatumRef, Schema};
+use mycelium_encoding::{ColumnState, DatumRef, RecordBatchBuilder, Schema};
 
 /// Counts the allocations of this thread.
 struct Counting;
@@ -58,17 +59,21 @@ fn state(column: usize) -> ColumnState<'static> {
     }
 }
 
-#[test]
-fn rows_are_split_merged_and_converted_without_allocating() {
+fn formats() -> [RowFormat; 4] {
     let schema = Arc::new(Schema::parse(SCHEMA).unwrap());
     let set = include_bytes!("golden/row-1.protoset");
     let binary = include_bytes!("golden/row-1.bfbs");
-    let formats = [
+    [
         RowFormat::packed(schema.clone()),
         RowFormat::json(schema.clone()),
         RowFormat::new(RowFormatKind::Protobuf, schema.clone(), set, "test.Row").unwrap(),
         RowFormat::new(RowFormatKind::FlatBuffers, schema, binary, "test.Row").unwrap(),
-    ];
+    ]
+}
+
+#[test]
+fn rows_are_split_merged_and_converted_without_allocating() {
+    let formats = formats();
     let columns = ColumnSet::from_iter([1, 4, 6, 8]);
     let (mut scratch, mut out, mut value, mut part) =
         (RowScratch::default(), Vec::with_capacity(4096), Vec::new(), Vec::new());
@@ -90,6 +95,28 @@ fn rows_are_split_merged_and_converted_without_allocating() {
             let before = COUNT.with(Cell::get);
             step(to);
             assert_eq!(COUNT.with(Cell::get), before, "{from:?} to {to:?}");
+        }
+    }
+}
+
+/// The columns of a batch grew step by step, each a dozen times in a hundred rows.
+#[test]
+fn rows_of_an_expected_batch_are_appended_without_allocating() {
+    const ROWS: usize = 100;
+    for format in formats() {
+        let layout = format.layout().clone();
+        let (mut scratch, mut value, mut key) = (RowScratch::default(), Vec::new(), Vec::new());
+        format.encode_with(state, &mut scratch, &mut value).unwrap();
+        encode_key(layout.schema(), &[DatumRef::Int64(1)], &mut key).unwrap();
+        let all: Vec<usize> = (0..layout.schema().columns().len()).collect();
+        let mut builder = RecordBatchBuilder::new(layout, &all, 2 * ROWS).unwrap().with_expected_rows(ROWS);
+        for batch in 0..3 {
+            builder.begin_batch(usize::MAX);
+            builder.append_stored(&key, &value, &format, &mut scratch).unwrap();
+            let before = COUNT.with(Cell::get);
+            (1..ROWS).for_each(|_| builder.append_stored(&key, &value, &format, &mut scratch).unwrap());
+            assert_eq!(COUNT.with(Cell::get), before, "{format:?}, batch {batch}");
+            assert_eq!(builder.finish().unwrap().num_rows(), ROWS);
         }
     }
 }

@@ -465,8 +465,8 @@ mod tests {
         assert_eq!(read(&mut cursor().lending(), &wanted), expected(true));
     }
 
-    /// What was written to a key, or from it on to that of [`Written::end`], and of columns 1 and 2 the new values: of a
-    /// patch one, of a delete neither.
+    /// What was written to a key, or from it on to that of [`Written::end`], and of columns 1 and 2 the new values: of
+    /// a patch one, of a delete neither.
     struct Written {
         key: Vec<u8>,
         trailer: Trailer,

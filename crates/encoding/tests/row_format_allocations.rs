@@ -120,3 +120,11 @@ fn rows_of_an_expected_batch_are_appended_without_allocating() {
         }
     }
 }
+
+#[test]
+fn a_limit_without_end_makes_no_room_without_end() {
+    let layout = formats()[0].layout().clone();
+    let mut builder = RecordBatchBuilder::new(layout, &[0, 1, 4], usize::MAX).unwrap().with_expected_rows(usize::MAX);
+    builder.begin_batch(usize::MAX);
+    assert_eq!(builder.finish().unwrap().num_rows(), 0);
+}

@@ -156,7 +156,7 @@ impl MergePlan {
         Some((rows, reading.part.columns()))
     }
 
-    /// Whether no two of these kinds of source have a column in common, and together they have all wanted columns, to
+    /// Whether these kinds of source, no two of which have a column in common, have all wanted columns between them, to
     /// be read as they lie.
     pub(crate) fn have_parts(&self, kinds: &[usize]) -> bool {
         let mut missing = self.columns.clone();

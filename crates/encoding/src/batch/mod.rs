@@ -38,6 +38,9 @@ const FULL_BYTES: usize = 1 << 30;
 /// that is not full.
 const MOST_TEXT_KEYS: usize = (i32::MAX as usize - FULL_BYTES) / MAX_KEY_LEN;
 
+/// Rows that a batch is believed to have, at most, because somebody says so.
+const MOST_EXPECTED: usize = 1 << 13;
+
 /// What texts are in record batches.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash, Debug)]
 pub enum TextArrays {
@@ -244,9 +247,10 @@ impl RecordBatchBuilder {
         Self { most_bytes: bytes.clamp(1, FULL_BYTES), ..self }
     }
 
-    /// The same, where so many rows are likely to be appended.
+    /// The same, where up to so many rows are likely to be appended. A limit may be said that has nothing to do with how
+    /// many rows there are: room for more than 8,192 is not made before there were as many.
     pub fn with_expected_rows(self, rows: usize) -> Self {
-        Self { expected_rows: rows, ..self }
+        Self { expected_rows: rows.min(MOST_EXPECTED), ..self }
     }
 
     /// Makes room for a batch that is about to begin: for as many rows as the last one had or were expected, but no

@@ -247,8 +247,8 @@ impl RecordBatchBuilder {
         Self { most_bytes: bytes.clamp(1, FULL_BYTES), ..self }
     }
 
-    /// The same, where up to so many rows are likely to be appended. A limit may be said that has nothing to do with how
-    /// many rows there are: room for more than 8,192 is not made before there were as many.
+    /// The same, where up to so many rows are likely to be appended. A limit may have nothing to do with how many rows
+    /// there are: room for more than 8,192 is not made before there were as many.
     pub fn with_expected_rows(self, rows: usize) -> Self {
         Self { expected_rows: rows.min(MOST_EXPECTED), ..self }
     }

@@ -77,7 +77,8 @@ enum Standing {
 
 impl<C: Cursor> ColumnMergingCursor<C> {
     /// Rows of `sources` at `snapshot` with `lower <= key < upper`; beside them, the kind of each. Those of the groups
-    /// of a level follow each other. `range_deletes` are those of all sources, each with the kind of its source.
+    /// of a level had better follow each other. `range_deletes` are those of all sources, each with the kind of its
+    /// source.
     pub fn new(
         (sources, kinds): (Vec<C>, Vec<usize>),
         merge: ColumnMerge,

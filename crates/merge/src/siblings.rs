@@ -1,8 +1,9 @@
 //! Sibling column groups side by side.
 //!
-//! The files of the groups of a level mostly have the same keys, entry by entry: one compaction wrote them (LASER
-//! §4.4). Merged like any sources, each row would cost as many turns of the heap as there are groups, and keys that are
-//! equal are compared to their end in each of them. So sources that have no column in common are a *set of siblings*:
+//! The files of the groups of a level mostly have the same keys, entry by entry: one split wrote them (Mycelium
+//! §4.2.2), or each group was compacted over the same keys (LASER §4.4). Merged like any sources, each row would cost
+//! as many turns of the heap as there are groups, and keys that are equal are compared to their end in each of them. So
+//! sources that have no column in common are a *set of siblings*:
 //!
 //! 1. As long as all of them stand on entries of one key and trailer they are *abreast*: they are gone through one
 //!    after the other and then moved on all at once, and each is compared with the first alone.

@@ -194,8 +194,6 @@ impl ColumnBuilder {
         match (&mut self.values, plain) {
             (Values::Width8(values), Plain::Number(number)) => values.push(number),
             (Values::Width4(values), Plain::Number(number)) => values.push(number as u32),
-            (Values::Width2(values), Plain::Number(number)) => values.push(number as u16),
-            (Values::Width1(values), Plain::Number(number)) => values.push(number as u8),
             (Values::Variable { ends, bytes }, Plain::Bytes(text)) => push_text(ends, bytes, text)?,
             (Values::Views(views), Plain::Bytes(text)) => views.push(Some(text))?,
             _ => return Err(Error::corruption("a value is of another kind than its column")),

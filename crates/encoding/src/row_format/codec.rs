@@ -9,7 +9,7 @@ use crate::DatumRef;
 /// A value that is as its column holds it, and needs no decoding.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Plain<'a> {
-    /// The bits of a column of one to eight bytes, the lowest of the number.
+    /// The bits of a column of four or eight bytes, the lowest of the number.
     Number(u64),
     /// Of text, which may not be UTF-8, or binary.
     Bytes(&'a [u8]),

@@ -40,11 +40,11 @@ pub trait Cursor {
     /// first see [`Cursor::same_key_as_previous`]), and goes to the next, again and again: to the end, or until `visit`
     /// says `false`, and the cursor stays on that entry. The same as to do so step by step, but where cursors lie over
     /// cursors what they find out at each step is found out for many entries at once.
-    fn visit(&mut self, mut visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()>
+    fn visit(&mut self, mut visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()>
     where
         Self: Sized,
     {
-        while self.valid() && visit(self.entry(), self.same_key_as_previous()) {
+        while self.valid() && visit(&self.entry(), self.same_key_as_previous()) {
             self.next()?;
         }
         Ok(())

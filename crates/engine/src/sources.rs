@@ -77,7 +77,7 @@ macro_rules! forward {
             fn next(&mut self) -> Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.next(),)+ }
             }
-            fn visit(&mut self, visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+            fn visit(&mut self, visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.visit(visit),)+ }
             }
             fn prev(&mut self) -> Result<()> {

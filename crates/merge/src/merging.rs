@@ -95,7 +95,7 @@ impl<C: Cursor> MergingCursor<C> {
     }
 
     /// As [`Cursor::visit`], with the index of the source of each entry.
-    pub fn visit_with_sources(&mut self, mut visit: impl FnMut(usize, EntryRef<'_>, bool) -> bool) -> Result<()> {
+    pub fn visit_with_sources(&mut self, mut visit: impl FnMut(usize, &EntryRef<'_>, bool) -> bool) -> Result<()> {
         while self.valid() {
             let (mut passed, mut goes_on, top) = (0, true, self.top);
             if self.forward {
@@ -112,7 +112,7 @@ impl<C: Cursor> MergingCursor<C> {
                 self.equals_runner_up = false;
                 self.settle_moved_top();
             } else if goes_on {
-                goes_on = visit(self.top, self.entry(), self.same_key);
+                goes_on = visit(self.top, &self.entry(), self.same_key);
                 if goes_on {
                     Cursor::next(self)?;
                 }
@@ -126,7 +126,7 @@ impl<C: Cursor> MergingCursor<C> {
 
     /// Step 5 of the module: moves the top alone.
     #[inline]
-    fn visit_top(&mut self, mut visit: impl FnMut(usize, EntryRef<'_>, bool) -> bool) -> Result<()> {
+    fn visit_top(&mut self, mut visit: impl FnMut(usize, &EntryRef<'_>, bool) -> bool) -> Result<()> {
         let (top, runner_up, prefix) = (self.top, self.heap.first().map(|waiting| waiting.prefix), &self.prefix);
         // The source does not know what came before its first entry.
         let mut first = Some(self.same_key);
@@ -370,7 +370,7 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         Ok(())
     }
 
-    fn visit(&mut self, mut visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+    fn visit(&mut self, mut visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()> {
         self.visit_with_sources(|_, entry, same_key| visit(entry, same_key))
     }
 
@@ -433,7 +433,7 @@ mod tests {
     /// Up to so many entries from the current one on, and whether each has the key of the one before.
     fn visited<C: Cursor>(cursor: &mut C, most: usize) -> Vec<(Entry, bool)> {
         let mut shown = Vec::new();
-        let visit = |entry: EntryRef<'_>, same_key: bool| {
+        let visit = |entry: &EntryRef<'_>, same_key: bool| {
             let goes_on = shown.len() < most;
             if goes_on {
                 shown.push(((entry.key.to_vec(), entry.trailer, entry.value.to_vec()), same_key));

@@ -285,9 +285,9 @@ impl<B: BlockPosition> SstCursor<B> {
     /// As [`Cursor::visit`], up to the block's last entry, on which the cursor then stands, and which was not shown;
     /// `false` if `visit` ended it before.
     #[inline]
-    pub(crate) fn visit_block(&mut self, visit: &mut impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<bool> {
+    pub(crate) fn visit_block(&mut self, visit: &mut impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<bool> {
         while self.block.valid() && !self.block.at_end() {
-            if !visit(self.entry(), self.block.same_key()) {
+            if !visit(&self.entry(), self.block.same_key()) {
                 return Ok(false);
             }
             if let Step::Malformed = self.block.step() {

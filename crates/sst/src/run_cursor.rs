@@ -100,7 +100,7 @@ impl Cursor for RunCursor {
         each!(self, cursor => cursor.next())
     }
 
-    fn visit(&mut self, visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+    fn visit(&mut self, visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()> {
         each!(self, cursor => cursor.visit(visit))
     }
 

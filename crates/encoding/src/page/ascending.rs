@@ -1,20 +1,16 @@
 //! Looking for many ascending values among the ascending integers of a page.
 //!
-//! 1. A window of eight rows is unpacked, which begins on a byte whatever the width of packed integers. As long as
-//!    values lie in it, each is found by counting the integers below it, without a branch, so that a processor works
-//!    at several values at once.
-//! 2. For a value behind the window, that one is unpacked where the value would be if the integers rose from here on
+//! 1. A window of sixteen rows is unpacked ([`super::window`]). As long as values lie in it, each is found by halves,
+//!    without a branch, so that a processor works at several values at once.
+//! 2. For a value behind the window, one is unpacked about where the value would be if the integers rose from here on
 //!    as they do on the whole, as keys mostly do, and then the next ones or those before: values some rows apart are
-//!    found in one or two.
+//!    found in the first.
 //! 3. A value that is in none of these is galloped to: in steps that double, then by halves, O(log of how far it is).
 
-use std::array;
 use std::ops::Range;
 
-use super::integers::{Integers, Kind, on_line};
-
-/// Rows of the window.
-const WINDOW: usize = 8;
+use super::integers::Integers;
+use super::window::{GROUP, ROWS, Window};
 
 /// Windows that are looked at beside the one where the value would be.
 const NEIGHBORS: usize = 2;
@@ -26,10 +22,7 @@ pub struct AscendingSearch<'a> {
     rows: usize,
     /// Where it began.
     first: usize,
-    /// The window's first row.
-    start: usize,
-    /// Its integers; behind the last row the greatest integer that there is.
-    window: [i64; WINDOW],
+    window: Window<'a>,
     /// Rows for each one that the integers rise by, on the whole.
     rows_per_one: f64,
 }
@@ -38,8 +31,8 @@ impl<'a> AscendingSearch<'a> {
     /// From a row on, of so many.
     pub(crate) fn new(integers: Integers<'a>, row: usize, rows: usize) -> Self {
         let first = row.min(rows);
-        let mut search = Self { integers, rows, first, start: 0, window: [0; WINDOW], rows_per_one: 0.0 };
-        search.unpack(first);
+        let window = Window::new(integers, first, rows);
+        let mut search = Self { integers, rows, first, window, rows_per_one: 0.0 };
         if let Some(last) = rows.checked_sub(1).filter(|&last| last > first) {
             let rise = integers.get(last).abs_diff(integers.get(first));
             search.rows_per_one = (last - first) as f64 / rise.max(1) as f64;
@@ -51,58 +44,71 @@ impl<'a> AscendingSearch<'a> {
     /// none. The values must ascend.
     #[inline]
     pub fn seek(&mut self, value: i64) -> (usize, bool) {
-        if self.is_behind(value) {
-            self.move_to(value);
+        let is_behind = self.window.last() < value && self.has_more();
+        let below = if is_behind { self.move_to(value) } else { self.window.below(value) };
+        let row = self.window.start() + below;
+        match self.window.get(below) {
+            Some(found) if row >= self.first => (row, row < self.rows && found == value),
+            _ => self.at_border(row.max(self.first), value),
         }
-        let below: usize = self.window.iter().map(|&integer| usize::from(integer < value)).sum();
-        let row = self.start + below;
-        if row < self.first {
-            return (self.first, self.first < self.rows && self.integers.get(self.first) == value);
-        }
-        (row, row < self.rows && self.window.get(below) == Some(&value))
     }
 
-    /// Whether the value is in no row up to the window's end.
+    /// What a search that ends in a row outside of the window says.
+    #[cold]
+    fn at_border(&self, row: usize, value: i64) -> (usize, bool) {
+        (row.min(self.rows), row < self.rows && self.integers.get(row) == value)
+    }
+
+    /// Whether there are rows behind the window.
     #[inline]
-    fn is_behind(&self, value: i64) -> bool {
-        self.window[WINDOW - 1] < value && self.start + WINDOW < self.rows
+    fn has_more(&self) -> bool {
+        self.window.end() < self.rows
     }
 
-    /// Puts the window where the value is, or at the end of all rows.
-    fn move_to(&mut self, value: i64) {
-        let from = self.start + WINDOW;
-        let ahead = (value.abs_diff(self.window[WINDOW - 1]) as f64 * self.rows_per_one) as usize;
-        self.unpack(from.saturating_add(ahead).min(self.rows - 1));
+    /// Puts the window where a value behind it is, or at the end of all rows; how many of its integers are below.
+    fn move_to(&mut self, value: i64) -> usize {
+        let from = self.window.end();
+        let ahead = (value.abs_diff(self.window.last()) as f64 * self.rows_per_one) as usize;
+        // The row where the value would be is about the middle.
+        let row = (from - 1).saturating_add(ahead).saturating_sub(GROUP / 2).min(self.rows - 1);
+        let mut below = self.window.move_to(row, value);
+        if below == 0 && self.window.start() > from {
+            return self.move_back(from, value);
+        }
         for _ in 0..NEIGHBORS {
-            if self.is_behind(value) {
-                self.unpack(self.start + WINDOW);
-            } else if self.window[0] >= value && self.start > from {
-                self.unpack(self.start - WINDOW);
-            } else {
-                return;
+            if below < ROWS || !self.has_more() {
+                return below;
+            }
+            below = self.window.move_to(self.window.end(), value);
+        }
+        if below < ROWS || !self.has_more() { below } else { self.gallop(self.window.end(), value) }
+    }
+
+    /// Puts the window where a value is that is before it and not before `from`; how many of its integers are below.
+    fn move_back(&mut self, from: usize, value: i64) -> usize {
+        for _ in 0..NEIGHBORS {
+            let below = self.window.move_to(self.window.start() - ROWS, value);
+            if below > 0 || self.window.start() <= from {
+                return below;
             }
         }
-        if self.is_behind(value) {
-            self.gallop(self.start + WINDOW, value);
-        } else if self.window[0] >= value && self.start > from {
-            self.halve(from..self.start + 1, value);
-        }
+        self.halve(from..self.window.start(), value)
     }
 
-    /// Puts the window where the value is, which is at `start` or behind.
-    fn gallop(&mut self, mut start: usize, value: i64) {
-        let mut step = WINDOW;
+    /// Puts the window where the value is, which is at `start` or behind; how many of its integers are below.
+    fn gallop(&mut self, mut start: usize, value: i64) -> usize {
+        let mut step = ROWS;
         let mut end = self.rows.min(start + step);
         while end < self.rows && self.integers.get(end - 1) < value {
             step *= 2;
             (start, end) = (end, self.rows.min(end + step));
         }
-        self.halve(start..end, value);
+        self.halve(start..end, value)
     }
 
-    /// Puts it where the value is, which is in one of these rows, or behind all rows.
-    fn halve(&mut self, Range { mut start, mut end }: Range<usize>, value: i64) {
-        while end - start > 1 {
+    /// Puts it where the value is, which is in one of these rows or the one behind; how many of its integers are below.
+    fn halve(&mut self, Range { mut start, mut end }: Range<usize>, value: i64) -> usize {
+        while end - start > GROUP {
             let middle = start + (end - start) / 2;
             if self.integers.get(middle - 1) < value {
                 start = middle;
@@ -110,24 +116,7 @@ impl<'a> AscendingSearch<'a> {
                 end = middle;
             }
         }
-        self.unpack(start);
-    }
-
-    /// Makes the window that which the row is in.
-    #[inline]
-    fn unpack(&mut self, row: usize) {
-        self.start = row - row % WINDOW;
-        self.window = match self.integers.kind {
-            Kind::Packed(line) => line.map_eight(self.start, |_, integer| integer),
-            Kind::Linear { line, slope } => {
-                line.map_eight(self.start, |row, integer| integer.wrapping_add(on_line(slope, row)))
-            }
-            Kind::Constant(value) => [value; WINDOW],
-            Kind::Runs { .. } => array::from_fn(|at| self.integers.get((self.start + at).min(self.rows - 1))),
-        };
-        for at in self.rows.saturating_sub(self.start)..WINDOW {
-            self.window[at] = i64::MAX;
-        }
+        self.window.move_to(start, value)
     }
 }
 

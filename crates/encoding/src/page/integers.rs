@@ -34,7 +34,7 @@ const LINEAR: u8 = 2;
 const RUN_LENGTH: u8 = 3;
 
 /// Bits behind the point of a slope.
-const SLOPE_BITS: u32 = 16;
+pub(super) const SLOPE_BITS: u32 = 16;
 
 /// Of some rows the packed offsets between the first and the last are unpacked together where at least one in so many
 /// is wanted.
@@ -248,9 +248,9 @@ impl IntegersHead {
 /// Packed offsets from a base.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
-    base: i64,
-    width: u32,
-    bits: &'a [u8],
+    pub(super) base: i64,
+    pub(super) width: u32,
+    pub(super) bits: &'a [u8],
 }
 
 /// Integers that are not runs.

@@ -140,6 +140,12 @@ fn unpack_tail(bits: &[u8], width: u32, out: &mut [u32]) {
     out.iter_mut().enumerate().skip(done).for_each(|(at, out)| *out = get(&padded, width, at) as u32);
 }
 
+/// Whether the processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_avx2() -> bool {
+    simd::is_available()
+}
+
 /// Which code compares packed offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {

@@ -59,6 +59,7 @@ mod kernels;
 mod ordinal;
 mod symbol_table;
 mod symbols;
+mod window;
 mod zone;
 
 use std::ops::Range;

@@ -84,7 +84,7 @@ impl BlockScan {
         for (noted, &(place, is_there)) in places.iter().enumerate() {
             let fits = place + self.inserts.more() < most;
             let is_noted = match (touched.says(), is_there) {
-                (Says::Patches, true) => fits && self.note_touched(touched, place, builder)?,
+                (Says::Patch | Says::Patches, true) => fits && self.note_touched(touched, place, builder)?,
                 (Says::Row, true) => {
                     fits && (self.note_touched(touched, place, builder)?
                         || self.note_packed(touched, (place, true), most, builder)?)
@@ -116,13 +116,13 @@ impl BlockScan {
         let mut found = Sought { alike: 0, behind: rows.start, is_all: true };
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(found) };
         let most = touched.keys_ahead().len().min((*sought).max(LEAST_SOUGHT));
-        let (mut shape, mut count) = (shapes.last_plain(), 0);
+        let (mut shape, mut patches, mut count) = (shapes.last_plain(), touched.lone_patches_ahead(), 0);
         block.seek_each(first + rows.start, touched.keys_ahead().take(most), |row, is_there| {
             let row = row - first;
             if row >= rows.end {
                 return false;
             }
-            let patch = shape.filter(|_| is_there).zip(touched.lone_patch_ahead(count));
+            let patch = shape.filter(|_| is_there).zip(patches.next().flatten());
             match patch.filter(|(shape, (kind, patch))| shape.is_of(*kind, patch)) {
                 Some((shape, (_, patch))) => {
                     shape.note(patch, row, overwrites);

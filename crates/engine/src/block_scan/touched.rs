@@ -4,9 +4,11 @@
 //! their merge then run for many keys in a row, and so does what is done with the keys. What is read ahead has been
 //! fetched from memory together, entries that say nothing of the wanted columns, too.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
-use mycelium_base::{Cursor, EntryRef, Operation, Result, SequenceNumber, Trailer};
+use mycelium_base::key_prefix::head;
+use mycelium_base::{Cursor, EntryRef, Error, Operation, Result, SequenceNumber, Trailer};
 use mycelium_merge::{MergePlan, MergingCursor};
 
 use crate::sources::Source;
@@ -29,23 +31,82 @@ pub(super) struct Touched {
     /// Of `found`, the next.
     at: usize,
     ahead: usize,
-    /// Format of the source, trailer, and where the value lies in `bytes`.
-    entries: Vec<(usize, Trailer, Range<usize>)>,
-    bytes: Vec<u8>,
+    /// The entries of all keys but for the newest of each.
+    older: Vec<Kept>,
+    bytes: Bytes,
 }
 
-/// A key: where it lies in the bytes, its first entry, which is followed by its others up to those of the next key, and
-/// what they say.
+/// A key and what its entries say.
 struct Found {
+    /// Where it lies in the bytes.
     key: Range<usize>,
-    first: usize,
+    newest: Kept,
+    /// The first of its older entries, which are followed by those of the next key.
+    older: usize,
     says: Says,
 }
+
+/// An entry: the format of its source, its trailer, and where its value lies in the bytes.
+struct Kept {
+    kind: usize,
+    trailer: Trailer,
+    value: Range<usize>,
+}
+
+/// Bytes that are kept, one after the other.
+#[derive(Default)]
+struct Bytes {
+    /// More than are used, so that short ones are written without a call.
+    room: Vec<u8>,
+    used: usize,
+}
+
+impl Bytes {
+    fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    #[inline]
+    fn get(&self, place: &Range<usize>) -> &[u8] {
+        &self.room[place.clone()]
+    }
+
+    /// Keeps these; where they lie.
+    #[inline]
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let (start, len) = (self.used, bytes.len());
+        let room = self.room.get_mut(start..).and_then(|room| room.first_chunk_mut::<SHORT>());
+        match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>(), room) {
+            // Most keys and patches are so long. What is in both chunks is written twice.
+            (Some(first), Some(last), Some(room)) if len <= SHORT => {
+                room[..8].copy_from_slice(first);
+                room[(len - 8).min(8)..][..8].copy_from_slice(last);
+            }
+            _ => self.keep_any(bytes),
+        }
+        self.used = start + len;
+        start..start + len
+    }
+
+    #[inline(never)]
+    fn keep_any(&mut self, bytes: &[u8]) {
+        let end = self.used + bytes.len();
+        if self.room.len() < end + SHORT {
+            self.room.resize((end + SHORT).next_power_of_two(), 0);
+        }
+        self.room[self.used..end].copy_from_slice(bytes);
+    }
+}
+
+/// Bytes of two chunks.
+const SHORT: usize = 16;
 
 /// What the visible entries of a key say, as far as its newest whole row or delete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Says {
-    /// Values of an older row.
+    /// Values of an older row, in one patch.
+    Patch,
+    /// The same in several.
     Patches,
     /// All of the row: the wanted columns are in one entry, maybe with patches over it.
     Row,
@@ -56,13 +117,22 @@ pub(super) enum Says {
 }
 
 impl Says {
-    /// With an older entry of that operation, which is the first one or not.
+    /// What the newest entry says, of this operation and of a source that has all wanted columns or not.
     #[inline]
-    fn and(self, operation: Operation, is_first: bool, has_all: bool) -> Self {
+    fn first(operation: Operation, has_all: bool) -> Self {
+        match operation {
+            Operation::Patch => Self::Patch,
+            Operation::Put if has_all => Self::Row,
+            Operation::Delete if has_all => Self::Gone,
+            _ => Self::Other,
+        }
+    }
+
+    /// With an older entry, likewise.
+    fn and(self, operation: Operation, has_all: bool) -> Self {
         match (self, operation) {
-            (Self::Patches, Operation::Patch) => Self::Patches,
-            (Self::Patches, Operation::Put) if has_all => Self::Row,
-            (Self::Patches, Operation::Delete) if has_all && is_first => Self::Gone,
+            (Self::Patch | Self::Patches, Operation::Patch) => Self::Patches,
+            (Self::Patch | Self::Patches, Operation::Put) if has_all => Self::Row,
             _ => Self::Other,
         }
     }
@@ -81,23 +151,24 @@ impl Touched {
     /// The next key; `None` at the end.
     #[inline]
     pub(super) fn key(&self) -> Option<&[u8]> {
-        self.found.get(self.at).map(|found| &self.bytes[found.key.clone()])
+        self.key_ahead(0)
     }
 
     /// It and those after it that were read.
     pub(super) fn keys_ahead(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let found = self.found.get(self.at..).unwrap_or_default();
-        found.iter().map(|found| &self.bytes[found.key.clone()])
+        found.iter().map(|found| self.bytes.get(&found.key))
     }
 
     /// The last key that was read.
     pub(super) fn last_key(&self) -> Option<&[u8]> {
-        self.found.get(self.at..)?.last().map(|found| &self.bytes[found.key.clone()])
+        self.found.get(self.at..)?.last().map(|found| self.bytes.get(&found.key))
     }
 
     /// Of the keys ahead the one at this place, the next being at 0.
+    #[inline]
     pub(super) fn key_ahead(&self, place: usize) -> Option<&[u8]> {
-        self.found.get(self.at + place).map(|found| &self.bytes[found.key.clone()])
+        self.found.get(self.at + place).map(|found| self.bytes.get(&found.key))
     }
 
     /// The entries of the next key, with the kinds of their sources.
@@ -109,19 +180,18 @@ impl Touched {
     /// Those of the key at this place.
     #[inline]
     pub(super) fn entries_ahead(&self, place: usize) -> impl DoubleEndedIterator<Item = (usize, Trailer, &[u8])> {
-        let of = |place: usize| self.found.get(place).map_or(self.entries.len(), |found| found.first);
-        let entries = of(self.at + place)..of(self.at + place + 1);
-        self.entries[entries].iter().map(|(kind, trailer, place)| (*kind, *trailer, &self.bytes[place.clone()]))
+        let older_of = |place: usize| self.found.get(place).map_or(self.older.len(), |found| found.older);
+        let older = &self.older[older_of(self.at + place)..older_of(self.at + place + 1)];
+        let newest = self.found.get(self.at + place).map(|found| &found.newest);
+        newest.into_iter().chain(older).map(|kept| (kept.kind, kept.trailer, self.bytes.get(&kept.value)))
     }
 
-    /// The one entry of the key at this place, with the kind of its source, if all that there is of it is a patch.
-    #[inline]
-    pub(super) fn lone_patch_ahead(&self, place: usize) -> Option<(usize, &[u8])> {
-        let found = self.found.get(self.at + place).filter(|found| found.says == Says::Patches)?;
-        let is_alone =
-            self.found.get(self.at + place + 1).map_or(self.entries.len(), |next| next.first) == found.first + 1;
-        let (kind, _, value) = self.entries.get(found.first).filter(|_| is_alone)?;
-        Some((*kind, &self.bytes[value.clone()]))
+    /// Of each key ahead its one entry, with the kind of its source, if all that there is of it is a patch.
+    pub(super) fn lone_patches_ahead(&self) -> impl Iterator<Item = Option<(usize, &[u8])>> {
+        let of = |Found { newest, says, .. }: &'_ Found| {
+            (*says == Says::Patch).then(|| (newest.kind, self.bytes.get(&newest.value)))
+        };
+        self.found.get(self.at..).unwrap_or_default().iter().map(of)
     }
 
     /// What they say.
@@ -151,7 +221,7 @@ impl Touched {
     /// Reads keys ahead; the merge then stands behind them.
     fn read(&mut self, mut rest: Rest<'_>) -> Result<()> {
         self.found.clear();
-        self.entries.clear();
+        self.older.clear();
         self.bytes.clear();
         self.at = 0;
         self.ahead = (2 * self.ahead).clamp(FIRST_AHEAD, MOST_AHEAD);
@@ -168,80 +238,105 @@ impl Touched {
 
     /// Reads entries ahead, up to a key behind so many or so many bytes of them; `false` if there are no more.
     fn read_some(&mut self, rest: &mut Rest<'_>) -> Result<bool> {
-        let Rest { merged, kinds, plan, snapshot, upper } = rest;
-        let (kinds, plan, snapshot, upper, most) = (*kinds, *plan, *snapshot, *upper, self.ahead);
-        let (mut failure, mut seen, mut goes_on) = (Ok(()), 0, false);
-        // Of the key: whether some entry says something, and whether those so far hide all older ones.
-        let (mut is_found, mut is_settled) = (false, false);
-        merged.visit_with_sources(|source, entry, same_key| {
-            if seen == 0 || !same_key {
-                goes_on = seen >= most || self.bytes.len() >= MOST_BYTES;
-                if goes_on || upper.is_some_and(|upper| !is_before(entry.key, upper)) {
-                    return false;
-                }
-                (is_found, is_settled) = (false, false);
-            }
-            seen += 1;
-            if is_settled || entry.trailer.sequence() > snapshot {
-                return true;
-            }
-            let kind = kinds[source];
-            let is_patch = entry.trailer.operation() == Operation::Patch;
-            // A patch of other columns says nothing.
-            match if is_patch { plan.may_be_patched(kind, entry.value) } else { Ok(true) } {
-                Ok(true) => {
-                    let has_all = plan.has_all(kind);
-                    self.keep_entry(kind, &entry, has_all, !is_found);
-                    (is_found, is_settled) = (true, !is_patch && has_all);
-                }
-                Ok(false) => {}
-                Err(error) => failure = Err(error),
-            }
-            failure.is_ok()
-        })?;
-        failure.map(|()| goes_on)
+        let upper = rest.upper.map(|upper| (head(upper), upper));
+        let Rest { merged, kinds, plan, snapshot, .. } = rest;
+        let (kinds, plan, snapshot, left) = (*kinds, *plan, *snapshot, self.ahead);
+        let mut reading = Reading {
+            touched: self,
+            kinds,
+            plan,
+            snapshot,
+            upper,
+            left,
+            is_first: true,
+            goes_on: false,
+            is_found: false,
+            is_settled: false,
+            failure: None,
+        };
+        merged.visit_with_sources(|source, entry, same_key| reading.take(source, entry, same_key))?;
+        reading.failure.map_or(Ok(reading.goes_on), Err)
     }
 
-    /// Keeps an entry that has something to say, of a source that has all wanted columns or not; the first one of its
-    /// key or another.
+    /// Keeps the first entry of its key that has something to say, of a source that has all wanted columns or not.
     #[inline]
-    fn keep_entry(&mut self, kind: usize, entry: &EntryRef<'_>, has_all: bool, is_first: bool) {
-        if is_first {
-            let key = self.keep(entry.key);
-            self.found.push(Found { key, first: self.entries.len(), says: Says::Patches });
-        }
-        let value = self.keep(entry.value);
-        self.entries.push((kind, entry.trailer, value));
+    fn keep_newest(&mut self, kind: usize, entry: &EntryRef<'_>, has_all: bool) {
+        let key = self.bytes.keep(entry.key);
+        let newest = Kept { kind, trailer: entry.trailer, value: self.bytes.keep(entry.value) };
+        let says = Says::first(entry.trailer.operation(), has_all);
+        self.found.push(Found { key, newest, older: self.older.len(), says });
+    }
+
+    /// Keeps another one.
+    fn keep_older(&mut self, kind: usize, entry: &EntryRef<'_>, has_all: bool) {
+        let value = self.bytes.keep(entry.value);
+        self.older.push(Kept { kind, trailer: entry.trailer, value });
         if let Some(found) = self.found.last_mut() {
-            found.says = found.says.and(entry.trailer.operation(), is_first, has_all);
+            found.says = found.says.and(entry.trailer.operation(), has_all);
         }
-    }
-
-    /// Keeps these bytes; where they lie.
-    #[inline]
-    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.bytes.len();
-        match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-            // Most keys and patches are so long, and this is no call: what is in both chunks is written twice, and
-            // something behind them.
-            (Some(first), Some(last)) if bytes.len() <= 16 => {
-                let mut kept = [0; 16];
-                kept[..8].copy_from_slice(first);
-                kept[(bytes.len() - 8) % 16..][..8].copy_from_slice(last);
-                self.bytes.extend_from_slice(&kept);
-            }
-            _ => self.bytes.extend_from_slice(bytes),
-        }
-        start..start + bytes.len()
     }
 }
 
-/// As `<`, where most keys differ in their first eight bytes.
+/// What is read ahead, and how far. (One thing to look at for who is shown each entry.)
+struct Reading<'a> {
+    touched: &'a mut Touched,
+    kinds: &'a [usize],
+    plan: &'a MergePlan,
+    snapshot: SequenceNumber,
+    /// With its head.
+    upper: Option<(u64, &'a [u8])>,
+    /// Entries.
+    left: usize,
+    /// Whether none was shown so far.
+    is_first: bool,
+    /// Whether another key follows that is not read ahead.
+    goes_on: bool,
+    /// Of the key: whether some entry says something, and whether those so far hide all older ones.
+    is_found: bool,
+    is_settled: bool,
+    failure: Option<Error>,
+}
+
+impl Reading<'_> {
+    /// Keeps an entry, if it is visible and says something; `false` if no more are to be read, and this one neither.
+    #[inline]
+    fn take(&mut self, source: usize, entry: &EntryRef<'_>, same_key: bool) -> bool {
+        if self.is_first || !same_key {
+            self.goes_on = self.left == 0 || self.touched.bytes.used >= MOST_BYTES;
+            if self.goes_on || self.upper.is_some_and(|upper| !is_before(entry.key, upper)) {
+                return false;
+            }
+            (self.is_first, self.is_found, self.is_settled) = (false, false, false);
+        }
+        self.left = self.left.saturating_sub(1);
+        if self.is_settled || entry.trailer.sequence() > self.snapshot {
+            return true;
+        }
+        let kind = self.kinds[source];
+        // A patch of other columns says nothing.
+        let is_patch = entry.trailer.operation() == Operation::Patch;
+        match if is_patch { self.plan.may_be_patched(kind, entry.value) } else { Ok(true) } {
+            Ok(true) => {
+                let has_all = self.plan.has_all(kind);
+                match self.is_found {
+                    false => self.touched.keep_newest(kind, entry, has_all),
+                    true => self.touched.keep_older(kind, entry, has_all),
+                }
+                (self.is_found, self.is_settled) = (true, !is_patch && has_all);
+            }
+            Ok(false) => {}
+            Err(error) => self.failure = Some(error),
+        }
+        self.failure.is_none()
+    }
+}
+
+/// As `<` of a key and a bound with its head: most keys differ in these bytes.
 #[inline]
-fn is_before(key: &[u8], upper: &[u8]) -> bool {
-    match (key.first_chunk::<8>(), upper.first_chunk::<8>()) {
-        (Some(first), Some(bound)) if first != bound => u64::from_be_bytes(*first) < u64::from_be_bytes(*bound),
-        _ => key < upper,
+fn is_before(key: &[u8], (upper_head, upper): (u64, &[u8])) -> bool {
+    match head(key).cmp(&upper_head) {
+        Ordering::Equal => key < upper,
+        order => order.is_lt(),
     }
 }
 
@@ -253,6 +348,21 @@ mod tests {
     use mycelium_memtable::{Memtable, MemtableOptions};
 
     use super::*;
+
+    #[test]
+    fn what_is_kept_is_there_again_however_long_it_is() {
+        let mut bytes = Bytes::default();
+        for round in 0..3 {
+            bytes.clear();
+            let of_len = |len: usize| (0..len).map(|at| (at * 7 + len + round) as u8).collect::<Vec<u8>>();
+            let values: Vec<Vec<u8>> = (0..60).chain([5_000, 0, 3, 16, 17]).map(of_len).collect();
+            let places: Vec<Range<usize>> = values.iter().map(|value| bytes.keep(value)).collect();
+            for (value, place) in values.iter().zip(&places) {
+                assert_eq!(bytes.get(place), value);
+            }
+            assert_eq!(bytes.used, values.iter().map(Vec::len).sum::<usize>());
+        }
+    }
 
     /// All versions were copied of a key that is written again and again, a whole memtable of them for each scan.
     #[test]

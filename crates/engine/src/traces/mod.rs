@@ -351,7 +351,7 @@ impl Cursor for TracedRun {
         self.note();
         Ok(())
     }
-    fn visit(&mut self, mut visit: impl FnMut(EntryRef<'_>, bool) -> bool) -> Result<()> {
+    fn visit(&mut self, mut visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()> {
         let mut passed = 0;
         let result = self.cursor.visit(|entry, same_key| {
             let goes_on = visit(entry, same_key);

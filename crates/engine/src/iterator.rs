@@ -274,7 +274,8 @@ impl Sources {
         }
         // A long scan leaves its blocks in the cache where nothing has to go for them.
         let bytes = run.bytes_of(part.clone());
-        let fits = in_layer && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
+        let is_of_blocks = !wanted.layer_runs.is_empty();
+        let fits = is_of_blocks && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
         let options = CursorOptions { fill_cache: options.fill_cache || fits, ..options };
         let layout = || match wanted.plan {
             Some(plan) if in_layer => WantedColumns::Blocks(plan.layout_of(run.format).clone()),

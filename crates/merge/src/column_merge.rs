@@ -189,6 +189,12 @@ impl MergePlan {
         layout.has_some(patch, &self.readings[kind].given_wanted)
     }
 
+    /// The bytes at the beginning of such a patch that say so: patches that have them in common say it alike. `None` if
+    /// more is to be looked at.
+    pub fn patch_head_len(&self, kind: usize) -> Option<usize> {
+        self.given_layout(kind).map(|layout| layout.patch_head_len())
+    }
+
     /// Whether two kinds of source have no column in common.
     #[inline]
     pub fn are_apart(&self, kind: usize, other: usize) -> bool {

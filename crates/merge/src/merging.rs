@@ -96,26 +96,23 @@ impl<C: Cursor> MergingCursor<C> {
 
     /// As [`Cursor::visit`], with the index of the source of each entry.
     pub fn visit_with_sources(&mut self, mut visit: impl FnMut(usize, &EntryRef<'_>, bool) -> bool) -> Result<()> {
+        if self.valid() && !self.forward {
+            let (key, trailer) = (self.key().to_vec(), self.trailer());
+            self.seek(&key, trailer)?;
+        }
         while self.valid() {
             let (mut passed, mut goes_on, top) = (0, true, self.top);
-            if self.forward {
-                let result = self.visit_top(|top, entry, same_key| {
-                    goes_on = visit(top, entry, same_key);
-                    passed += usize::from(goes_on);
-                    goes_on
-                });
-                self.fail_on_error(result)?;
-            }
-            self.shown[top] += passed.max(1);
+            let result = self.visit_top(|top, entry, same_key| {
+                goes_on = visit(top, entry, same_key);
+                passed += usize::from(goes_on);
+                goes_on
+            });
+            self.fail_on_error(result)?;
+            self.shown[top] += passed;
             if passed > 0 {
-                // None of them had the runner-up's key.
-                self.equals_runner_up = false;
+                // None but the first of them may have had the runner-up's key.
+                self.equals_runner_up &= passed == 1;
                 self.settle_moved_top();
-            } else if goes_on {
-                goes_on = visit(self.top, &self.entry(), self.same_key);
-                if goes_on {
-                    Cursor::next(self)?;
-                }
             }
             if !goes_on {
                 break;
@@ -124,15 +121,19 @@ impl<C: Cursor> MergingCursor<C> {
         Ok(())
     }
 
-    /// Step 5 of the module: moves the top alone.
+    /// Step 5 of the module: moves the top alone. Its current entry is shown in any case.
     #[inline]
     fn visit_top(&mut self, mut visit: impl FnMut(usize, &EntryRef<'_>, bool) -> bool) -> Result<()> {
         let (top, runner_up, prefix) = (self.top, self.heap.first().map(|waiting| waiting.prefix), &self.prefix);
         // The source does not know what came before its first entry.
         let mut first = Some(self.same_key);
         self.sources[top].visit(|entry, same_key| {
-            let is_before = runner_up.is_none_or(|runner_up| prefix.of(entry.key) < runner_up);
-            is_before && visit(top, entry, first.take().unwrap_or(same_key))
+            let same_key = match first.take() {
+                Some(same_key) => same_key,
+                None if runner_up.is_some_and(|runner_up| prefix.of(entry.key) >= runner_up) => return false,
+                None => same_key,
+            };
+            visit(top, entry, same_key)
         })
     }
 

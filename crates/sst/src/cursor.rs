@@ -282,19 +282,19 @@ impl<B: BlockPosition> SstCursor<B> {
         self.block.at_end()
     }
 
-    /// As [`Cursor::visit`], up to the block's last entry, on which the cursor then stands, and which was not shown;
-    /// `false` if `visit` ended it before.
+    /// As [`Cursor::visit`] of a valid cursor, up to the block's last entry, on which the cursor then stands; `false` if
+    /// `visit` ended it before.
     #[inline]
     pub(crate) fn visit_block(&mut self, visit: &mut impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<bool> {
-        while self.block.valid() && !self.block.at_end() {
-            if !visit(&self.entry(), self.block.same_key()) {
-                return Ok(false);
+        while visit(&self.entry(), self.block.same_key()) {
+            if self.block.at_end() {
+                return Ok(true);
             }
             if let Step::Malformed = self.block.step() {
                 return Err(self.fail_in_block());
             }
         }
-        Ok(true)
+        Ok(false)
     }
 
     /// The bytes that are likely to be read from where the next seek leads to.

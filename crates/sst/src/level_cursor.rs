@@ -257,7 +257,7 @@ impl<B: BlockPosition> Cursor for LevelCursor<B> {
 
     fn visit(&mut self, mut visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()> {
         while let Some(cursor) = self.cursor.as_mut().filter(|cursor| cursor.valid()) {
-            if !cursor.visit_block(&mut visit)? || !visit(&cursor.entry(), cursor.same_key_as_previous()) {
+            if !cursor.visit_block(&mut visit)? {
                 break;
             }
             self.next_by_block()?;

@@ -280,6 +280,11 @@ impl PackedLayout {
         Ok(presence.iter().zip(bitmap).any(|(present, wanted)| present & wanted != 0))
     }
 
+    /// The bytes at the beginning of a patch that [`PackedLayout::has_some`] looks at.
+    pub fn patch_head_len(&self) -> usize {
+        HEADER_LEN + self.bitmap_len
+    }
+
     /// Where the slot of physical column `index` starts among the slots of a patch.
     fn patch_slot(&self, presence: &[u8], index: usize) -> usize {
         let (mut slot, mut below) = (0, 0);

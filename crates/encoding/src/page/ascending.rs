@@ -23,8 +23,8 @@ pub struct AscendingSearch<'a> {
     /// Where it began.
     first: usize,
     window: Window<'a>,
-    /// Rows for each one that the integers rise by, on the whole.
-    rows_per_one: f64,
+    /// Rows for each 2^64 that the integers rise by, on the whole; at most as many.
+    slope: u64,
 }
 
 impl<'a> AscendingSearch<'a> {
@@ -32,10 +32,10 @@ impl<'a> AscendingSearch<'a> {
     pub(crate) fn new(integers: Integers<'a>, row: usize, rows: usize) -> Self {
         let first = row.min(rows);
         let window = Window::new(integers, first, rows);
-        let mut search = Self { integers, rows, first, window, rows_per_one: 0.0 };
+        let mut search = Self { integers, rows, first, window, slope: 0 };
         if let Some(last) = rows.checked_sub(1).filter(|&last| last > first) {
             let rise = integers.get(last).abs_diff(integers.get(first));
-            search.rows_per_one = (last - first) as f64 / rise.max(1) as f64;
+            search.slope = ((last - first) as f64 / rise.max(1) as f64 * (u64::MAX as f64)) as u64;
         }
         search
     }
@@ -68,7 +68,8 @@ impl<'a> AscendingSearch<'a> {
     /// Puts the window where a value behind it is, or at the end of all rows; how many of its integers are below.
     fn move_to(&mut self, value: i64) -> usize {
         let from = self.window.end();
-        let ahead = (value.abs_diff(self.window.last()) as f64 * self.rows_per_one) as usize;
+        let rise = value.abs_diff(self.window.last());
+        let ahead = ((u128::from(rise) * u128::from(self.slope)) >> 64) as usize;
         // The row where the value would be is about the middle.
         let row = (from - 1).saturating_add(ahead).saturating_sub(GROUP / 2).min(self.rows - 1);
         let mut below = self.window.move_to(row, value);

@@ -57,7 +57,7 @@ enum Piece {
 }
 
 /// Rows of a stretch for each one that is new or gone, from which on the stretch is appended in pieces.
-const LONG_PIECE: usize = 2048;
+const LONG_PIECE: usize = 1024;
 
 /// A row that comes before a row of the stretch.
 struct Insert {

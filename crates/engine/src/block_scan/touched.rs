@@ -4,7 +4,6 @@
 //! their merge then run for many keys in a row, and so does what is done with the keys. What is read ahead has been
 //! fetched from memory together, entries that say nothing of the wanted columns, too.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
 use mycelium_base::key_prefix::head;
@@ -34,6 +33,36 @@ pub(super) struct Touched {
     /// The entries of all keys but for the newest of each.
     older: Vec<Kept>,
     bytes: Bytes,
+    alike: Alike,
+}
+
+/// Patches of one source that say something, since they begin as one that did.
+#[derive(Default)]
+struct Alike {
+    /// The source, and its kind; none where no byte is looked at.
+    source: usize,
+    kind: usize,
+    /// What they begin with, and which of its bits count.
+    head: u64,
+    mask: u64,
+}
+
+impl Alike {
+    /// Those that begin as a patch does, as far as `plan` looks at it; none if that is further than here.
+    fn of((source, kind): (usize, usize), patch: &[u8], plan: &MergePlan) -> Self {
+        let len = plan.patch_head_len(kind).filter(|len| (1..=8).contains(len));
+        let mask = len.map_or(0, |len| u64::MAX >> (64 - 8 * len));
+        let head = patch.first_chunk().map_or(0, |&head| u64::from_le_bytes(head));
+        Self { source, kind, head, mask }
+    }
+
+    /// Whether an entry of a source is one of them.
+    #[inline(always)]
+    fn has(&self, source: usize, entry: &EntryRef<'_>) -> bool {
+        let head = entry.value.first_chunk().map_or(!self.head, |&head| u64::from_le_bytes(head));
+        let is_alike = (head ^ self.head) & self.mask == 0 && self.mask != 0;
+        is_alike && source == self.source && entry.trailer.operation() == Operation::Patch
+    }
 }
 
 /// A key and what its entries say.
@@ -259,7 +288,7 @@ impl Touched {
     }
 
     /// Keeps the first entry of its key that has something to say, of a source that has all wanted columns or not.
-    #[inline]
+    #[inline(always)]
     fn keep_newest(&mut self, kind: usize, entry: &EntryRef<'_>, has_all: bool) {
         let key = self.bytes.keep(entry.key);
         let newest = Kept { kind, trailer: entry.trailer, value: self.bytes.keep(entry.value) };
@@ -299,17 +328,30 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Keeps an entry, if it is visible and says something; `false` if no more are to be read, and this one neither.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, source: usize, entry: &EntryRef<'_>, same_key: bool) -> bool {
+        // Most are patches like the one before.
+        let is_alike = !same_key && self.touched.alike.has(source, entry);
+        if is_alike && self.has_room() && self.is_seen(entry) && self.is_far_within(entry.key) {
+            self.left -= 1;
+            (self.is_first, self.is_found, self.is_settled) = (false, true, false);
+            self.touched.keep_newest(self.touched.alike.kind, entry, false);
+            return true;
+        }
+        self.take_any(source, entry, same_key)
+    }
+
+    #[inline(never)]
+    fn take_any(&mut self, source: usize, entry: &EntryRef<'_>, same_key: bool) -> bool {
         if self.is_first || !same_key {
-            self.goes_on = self.left == 0 || self.touched.bytes.used >= MOST_BYTES;
-            if self.goes_on || self.upper.is_some_and(|upper| !is_before(entry.key, upper)) {
+            self.goes_on = !self.has_room();
+            if self.goes_on || !self.is_within(entry.key) {
                 return false;
             }
             (self.is_first, self.is_found, self.is_settled) = (false, false, false);
         }
         self.left = self.left.saturating_sub(1);
-        if self.is_settled || entry.trailer.sequence() > self.snapshot {
+        if self.is_settled || !self.is_seen(entry) {
             return true;
         }
         let kind = self.kinds[source];
@@ -323,20 +365,37 @@ impl Reading<'_> {
                     true => self.touched.keep_older(kind, entry, has_all),
                 }
                 (self.is_found, self.is_settled) = (true, !is_patch && has_all);
+                if is_patch {
+                    self.touched.alike = Alike::of((source, kind), entry.value, self.plan);
+                }
             }
             Ok(false) => {}
             Err(error) => self.failure = Some(error),
         }
         self.failure.is_none()
     }
-}
 
-/// As `<` of a key and a bound with its head: most keys differ in these bytes.
-#[inline]
-fn is_before(key: &[u8], (upper_head, upper): (u64, &[u8])) -> bool {
-    match head(key).cmp(&upper_head) {
-        Ordering::Equal => key < upper,
-        order => order.is_lt(),
+    /// Whether another key is read ahead.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.left > 0 && self.touched.bytes.used < MOST_BYTES
+    }
+
+    /// Whether the snapshot sees an entry.
+    #[inline(always)]
+    fn is_seen(&self, entry: &EntryRef<'_>) -> bool {
+        entry.trailer.sequence() <= self.snapshot
+    }
+
+    /// Whether a key is within the bounds of the scan by its head alone.
+    #[inline(always)]
+    fn is_far_within(&self, key: &[u8]) -> bool {
+        self.upper.is_none_or(|(upper_head, _)| head(key) < upper_head)
+    }
+
+    /// Whether it is within the bounds.
+    fn is_within(&self, key: &[u8]) -> bool {
+        self.is_far_within(key) || self.upper.is_none_or(|(_, upper)| key < upper)
     }
 }
 

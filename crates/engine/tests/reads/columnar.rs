@@ -574,6 +574,39 @@ fn files_of_patches_of_other_columns_take_no_part_however_they_came() {
     assert_eq!(blocks(&table, all - changed), few, "all of it compacted");
 }
 
+/// Every scan of changed rows read the same files above from the disk again, and checked their blocks, beside columnar
+/// runs whose blocks were in the cache. Where these would have to make room they are not kept.
+#[test]
+fn blocks_above_columnar_runs_stay_in_the_cache_if_there_is_room() {
+    for (cache_bytes, stay) in [(64 << 20, true), (128 << 10, false)] {
+        let disk = Arc::new(MemoryDisk::new());
+        let open = || {
+            let options = Options { disk: disk.clone(), background: Background::Manual, ..Options::default() };
+            Database::open("db", Options { cache_bytes, ..options }).unwrap()
+        };
+        let database = open();
+        let layout = Layout::parse(COLUMNAR, &ColumnSet::from_iter([1, 2, 3])).unwrap();
+        let options = TableOptions { layout: Some(layout), ..TableOptions::default() };
+        let table = database.create_typed_table("t", schema(), options).unwrap();
+        (0..ROWS).for_each(|id| insert(&table, id, "kind", id * 2));
+        database.flush().unwrap();
+        database.compact(&table).unwrap();
+        for id in (0..ROWS).step_by(2) {
+            table.patch_row(&[DatumRef::Int64(id)], &[("amount", DatumRef::Int64(0))], Durability::Buffered).unwrap();
+        }
+        database.flush().unwrap();
+        drop((table, database));
+        let database = open();
+        let table = database.table("t").unwrap();
+        let sum = (1..ROWS).step_by(2).map(|id| id * 2).sum::<i64>();
+        for turn in 0..3 {
+            let (rows, found, counters) = scan(&table, vec![], None);
+            assert_eq!((rows as i64, found), (ROWS, sum));
+            assert_eq!(counters.blocks_read == 0, stay && turn > 0, "{turn} with {cache_bytes}: {counters:?}");
+        }
+    }
+}
+
 /// A key between two of the block, patches of one key in several places, and patches that a run and the memtables have
 /// side by side end stretches or not; what is read is the same.
 #[test]

@@ -123,6 +123,7 @@ fn passes(row: &Row, (column, from, to): Within) -> bool {
 
 /// A random scan gives the rows that the model has.
 fn check(table: &Table, snapshot: &Snapshot, model: &Model, rng: &mut SmallRng, context: &str) {
+    let keys = model.last_key_value().map_or(KEYS, |(last, _)| last + 1);
     // Texts and booleans are put between others in another way.
     let mut projection: Vec<usize> = (0..if rng.random_bool(0.5) { COLUMNS } else { 5 }).collect();
     projection.shuffle(rng);
@@ -135,8 +136,8 @@ fn check(table: &Table, snapshot: &Snapshot, model: &Model, rng: &mut SmallRng, 
         _ => Vec::new(),
     };
     let (from, to) = match rng.random_bool(0.5) {
-        true => (0, KEYS),
-        false => (rng.random_range(0..KEYS / 2), rng.random_range(KEYS / 2..KEYS)),
+        true => (0, keys),
+        false => (rng.random_range(0..keys / 2), rng.random_range(keys / 2..keys)),
     };
     let limit = rng.random_bool(0.3).then(|| rng.random_range(0..KEYS as u64));
     let filter_plan = [FilterPlan::Automatic, FilterPlan::MergeFirst, FilterPlan::FilterFirst][rng.random_range(0..3)];
@@ -207,6 +208,43 @@ fn scans_among_new_rows_are_the_models_at_every_snapshot() {
             }
             if moments.len() > 2 {
                 moments.remove(rng.random_range(0..moments.len()));
+            }
+        }
+    }
+}
+
+/// Stretches of thousands of rows are appended in pieces between them.
+#[test]
+fn scans_among_few_rows_that_are_new_or_gone_are_the_models() {
+    for (seed, layout) in LAYOUTS.into_iter().cycle().take(9).enumerate() {
+        let mut rng = SmallRng::seed_from_u64(seed as u64);
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse(SCHEMA).unwrap();
+        let layout_of = Layout::parse(layout, &schema.value_columns()).unwrap();
+        let options = TableOptions { layout: Some(layout_of), block_size: 1 << 18, ..TableOptions::default() };
+        let table = database.create_typed_table("t", schema, options).unwrap();
+        let mut model = Model::new();
+        for id in (0..12_000).step_by(2) {
+            insert(&table, &mut model, id, &mut rng);
+        }
+        database.flush().unwrap();
+        database.compact(&table).unwrap();
+        for round in 0..4 {
+            for _ in 0..rng.random_range(1..3) {
+                let id = rng.random_range(0..12_000);
+                match rng.random_bool(0.3) {
+                    true => drop(delete(&table, &mut model, id)),
+                    false => insert(&table, &mut model, id, &mut rng),
+                }
+            }
+            if rng.random_bool(0.5) {
+                database.flush().unwrap();
+            }
+            for number in 0..8 {
+                let context = format!("{layout}, seed {seed}, round {round}, scan {number}");
+                check(&table, &database.snapshot(), &model, &mut rng, &context);
             }
         }
     }

@@ -10,7 +10,7 @@
 //!    through the engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its
 //!    rows were changed in one column at random, while 10,000 rows a second are inserted, and after a twentieth of its
 //!    rows came anew, at random keys. Those on the changed table take turns with the same on a second table of the same
-//!    rows, which is compacted and stays so; while rows are inserted, half of these come before and half after.
+//!    rows, which is compacted and stays so; while rows are inserted these come when none are.
 //!
 //! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after
 //! all that.
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,8 @@ const TURNS: u64 = 7;
 const WRITE_BUFFER: usize = 64 << 20;
 /// Times that a scan is measured.
 const SCANS: usize = 21;
+/// Of these, so many after each other while rows are inserted.
+const SCANS_WHILE_WRITING: usize = 3;
 /// Rows a second that are inserted beside the last scans.
 const PACE: u64 = 10_000;
 const SECONDS: f64 = 5.0;
@@ -459,16 +461,22 @@ impl<'a> Htap<'a> {
         self.told(when, Scans { q3: in_turns(Query::Q3)?, q4: in_turns(Query::Q4)? })
     }
 
-    /// Likewise while rows are inserted: those of the other table come before and after, when none are.
+    /// Likewise, but while rows are inserted; those of the other table come between, when none are.
     fn scans_while_writing(&self, settled: &Table) -> Result<Scans> {
-        let both = |table, scans| Ok([self.times(table, Query::Q3, scans)?, self.times(table, Query::Q4, scans)?]);
-        let [mut q3_beside, mut q4_beside] = both(settled, SCANS / 2)?;
-        let [q3, q4] = self.while_writing(|| both(&self.table, SCANS))?;
+        let mut inserted = 0;
+        let mut in_turns = |query| {
+            let (mut times, mut beside) = (self.times(&self.table, query, 0)?, self.times(settled, query, 0)?);
+            for _ in 0..SCANS / SCANS_WHILE_WRITING {
+                (0..SCANS_WHILE_WRITING).try_for_each(|_| self.time(settled, query, &mut beside))?;
+                inserted = self.while_writing(inserted, || {
+                    (0..SCANS_WHILE_WRITING).try_for_each(|_| self.time(&self.table, query, &mut times))
+                })?;
+            }
+            times.figures(&beside)
+        };
+        let scans = Scans { q3: in_turns(Query::Q3)?, q4: in_turns(Query::Q4)? };
         self.database.wait_idle()?;
-        let [q3_after, q4_after] = both(settled, SCANS / 2)?;
-        q3_beside.milliseconds.extend(q3_after.milliseconds);
-        q4_beside.milliseconds.extend(q4_after.milliseconds);
-        self.told("while writing", Scans { q3: q3.figures(&q3_beside)?, q4: q4.figures(&q4_beside)? })
+        self.told("while writing", scans)
     }
 
     /// Those of so many scans, after one that fills the cache.
@@ -521,25 +529,29 @@ impl<'a> Htap<'a> {
         Ok(query.join(&answers))
     }
 
-    /// Runs something while rows are inserted at the pace.
-    fn while_writing<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let done = AtomicBool::new(false);
+    /// Runs something while rows are inserted at the pace, the next of which has this number, and begins when one was;
+    /// the number of the next one then.
+    fn while_writing(&self, first: u64, run: impl FnOnce() -> Result<()>) -> Result<u64> {
+        let (done, (begins, begun)) = (AtomicBool::new(false), mpsc::channel());
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let (started, mut written) = (Instant::now(), 0);
+            let done = &done;
+            let writer = scope.spawn(move || {
+                let (started, mut next) = (Instant::now(), first);
                 while !done.load(Ordering::Relaxed) {
-                    while written < (started.elapsed().as_secs_f64() * PACE as f64) as u64 {
-                        insert(&self.table, self.rows + written)?;
-                        written += 1;
+                    while next - first <= (started.elapsed().as_secs_f64() * PACE as f64) as u64 {
+                        insert(&self.table, self.rows + next)?;
+                        next += 1;
                     }
+                    begins.send(())?;
                     std::thread::park_timeout(Duration::from_millis(1));
                 }
-                Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+                Ok::<u64, Box<dyn std::error::Error + Send + Sync>>(next)
             });
-            let result = run();
+            // Nobody begins if the writer failed, which is told below.
+            let result = if begun.recv().is_ok() { run() } else { Ok(()) };
             done.store(true, Ordering::Relaxed);
-            writer.join().map_err(|_| "the writer panicked")??;
-            result
+            let next = writer.join().map_err(|_| "the writer panicked")?;
+            result.and(next)
         })
     }
 }

@@ -282,8 +282,8 @@ impl<B: BlockPosition> SstCursor<B> {
         self.block.at_end()
     }
 
-    /// As [`Cursor::visit`] of a valid cursor, up to the block's last entry, on which the cursor then stands; `false` if
-    /// `visit` ended it before.
+    /// As [`Cursor::visit`] of a valid cursor, up to the block's last entry, on which the cursor then stands; `false`
+    /// if `visit` ended it before.
     #[inline]
     pub(crate) fn visit_block(&mut self, visit: &mut impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<bool> {
         while visit(&self.entry(), self.block.same_key()) {

@@ -2,8 +2,8 @@
 //! gives the same.
 //!
 //! 1. Packed offsets come in groups of eight, which begin on a byte whatever the width. Of up to 56 bits, or of 64, two
-//!    lie within sixteen bytes: a load, a shuffle that brings the eight bytes that hold an offset into its lane, a shift
-//!    by lane, a mask.
+//!    lie within sixteen bytes: a load, a shuffle that brings the eight bytes that hold an offset into its lane, a
+//!    shift by lane, a mask.
 //! 2. The line that offsets count from is `slope * row >> 16`, of 128 bits. With the slope as `whole * 65,536 +
 //!    fraction` that is `whole * row + (fraction * row >> 16)`, of 64. The products of a row are those of the first row
 //!    of its group and those of its lane, which are the same for all groups.

@@ -235,7 +235,7 @@ fn scans_among_few_rows_that_are_new_or_gone_are_the_models() {
             for _ in 0..rng.random_range(1..3) {
                 let id = rng.random_range(0..12_000);
                 match rng.random_bool(0.3) {
-                    true => drop(delete(&table, &mut model, id)),
+                    true => delete(&table, &mut model, id),
                     false => insert(&table, &mut model, id, &mut rng),
                 }
             }

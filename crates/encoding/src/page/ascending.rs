@@ -1,7 +1,7 @@
 //! Looking for many ascending values among the ascending integers of a page.
 //!
-//! 1. A window of sixteen rows is unpacked ([`super::window`]). As long as values lie in it, each is found by halves,
-//!    without a branch, so that a processor works at several values at once.
+//! 1. A window of sixteen rows is unpacked ([`super::window`]). As long as values lie in it, each is found by counting
+//!    the integers below it in one half, without a branch, so that a processor works at several values at once.
 //! 2. For a value behind the window, one is unpacked about where the value would be if the integers rose from here on
 //!    as they do on the whole, as keys mostly do, and then the next ones or those before: values some rows apart are
 //!    found in the first.

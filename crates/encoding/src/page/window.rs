@@ -296,7 +296,7 @@ mod tests {
     fn windows_are_the_integers_of_their_rows() {
         let mut rng = SmallRng::seed_from_u64(7);
         let mut forms = Vec::new();
-        for bits in 0..=64 {
+        for bits in (0..=64).step_by(if cfg!(miri) { 16 } else { 1 }) {
             for slope in [0, 3, -70_000, i64::MAX / 300, i64::MIN / 300] {
                 let rows = rng.random_range(1..150);
                 let offset = |rng: &mut SmallRng| rng.random::<u64>().checked_shr(64 - bits).unwrap_or(0) as i64;

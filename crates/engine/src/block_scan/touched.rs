@@ -51,9 +51,8 @@ impl Alike {
     /// Those that begin as a patch does, as far as `plan` looks at it; none if that is further than here.
     fn of((source, kind): (usize, usize), patch: &[u8], plan: &MergePlan) -> Self {
         let len = plan.patch_head_len(kind).filter(|len| (1..=8).contains(len));
-        let mask = len.map_or(0, |len| u64::MAX >> (64 - 8 * len));
-        let head = patch.first_chunk().map_or(0, |&head| u64::from_le_bytes(head));
-        Self { source, kind, head, mask }
+        let Some((len, &head)) = len.zip(patch.first_chunk()) else { return Self::default() };
+        Self { source, kind, head: u64::from_le_bytes(head), mask: u64::MAX >> (64 - 8 * len) }
     }
 
     /// Whether an entry of a source is one of them.

@@ -34,6 +34,17 @@ const KEYS: i64 = 3000;
 type Row = [Datum; COLUMNS];
 type Model = BTreeMap<i64, Row>;
 
+/// An empty table of this layout.
+fn create(layout: &str, block_size: usize) -> (Database, Table) {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let schema = Schema::parse(SCHEMA).unwrap();
+    let layout = Some(Layout::parse(layout, &schema.value_columns()).unwrap());
+    let options = TableOptions { layout, block_size, ..TableOptions::default() };
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    (database, table)
+}
+
 fn drawn(id: i64, rng: &mut SmallRng) -> Row {
     [
         Datum::Int64(id),
@@ -173,17 +184,7 @@ fn check(table: &Table, snapshot: &Snapshot, model: &Model, rng: &mut SmallRng, 
 fn scans_among_new_rows_are_the_models_at_every_snapshot() {
     for (seed, layout) in LAYOUTS.into_iter().cycle().take(18).enumerate() {
         let mut rng = SmallRng::seed_from_u64(seed as u64);
-        let options =
-            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
-        let database = Database::open("db", options).unwrap();
-        let schema = Schema::parse(SCHEMA).unwrap();
-        let layout_of = Layout::parse(layout, &schema.value_columns()).unwrap();
-        let options = TableOptions {
-            layout: Some(layout_of),
-            block_size: [512, 4096, 65536][seed % 3],
-            ..TableOptions::default()
-        };
-        let table = database.create_typed_table("t", schema, options).unwrap();
+        let (database, table) = create(layout, [512, 4096, 65536][seed % 3]);
         let (mut model, mut moments) = (Model::new(), Vec::new());
         // Every third key lies below.
         for id in (0..KEYS).step_by(3) {
@@ -218,13 +219,7 @@ fn scans_among_new_rows_are_the_models_at_every_snapshot() {
 fn scans_among_few_rows_that_are_new_or_gone_are_the_models() {
     for (seed, layout) in LAYOUTS.into_iter().cycle().take(9).enumerate() {
         let mut rng = SmallRng::seed_from_u64(seed as u64);
-        let options =
-            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
-        let database = Database::open("db", options).unwrap();
-        let schema = Schema::parse(SCHEMA).unwrap();
-        let layout_of = Layout::parse(layout, &schema.value_columns()).unwrap();
-        let options = TableOptions { layout: Some(layout_of), block_size: 1 << 18, ..TableOptions::default() };
-        let table = database.create_typed_table("t", schema, options).unwrap();
+        let (database, table) = create(layout, 1 << 18);
         let mut model = Model::new();
         for id in (0..12_000).step_by(2) {
             insert(&table, &mut model, id, &mut rng);

@@ -158,6 +158,10 @@ impl HybridTable for RocksTable {
         Ok(answers.into_iter().fold(0, i64::wrapping_add))
     }
 
+    fn wait_idle(&mut self) -> Result<()> {
+        Ok(self.db.wait_for_compact(&WaitForCompactOptions::default())?)
+    }
+
     fn remove(self: Box<Self>) -> Result<()> {
         let Self { db, directory, .. } = *self;
         db.cancel_all_background_work(true);

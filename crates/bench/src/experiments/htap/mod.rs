@@ -13,7 +13,7 @@
 //!    rows, which is compacted and stays so; while rows are inserted these come when none are.
 //!
 //! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after
-//! all that.
+//! all that and take turns with ours: at reads with the table that stayed compacted, at writes with the other.
 
 mod rivals;
 
@@ -134,7 +134,7 @@ pub struct HtapReport {
     /// Other databases.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub rivals: BTreeMap<String, RivalFigures>,
-    /// How many times as fast as they ours is.
+    /// How many times as fast as they ours is, in turns.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub over: BTreeMap<String, OverRival>,
     /// Why others have no figures.
@@ -278,19 +278,13 @@ fn scan_part(table: &Table, query: Query, (from, to): (u64, u64)) -> Result<(Vec
 pub fn run(settings: &HtapSettings, rivals: &[HybridRival<'_>]) -> Result<HtapReport> {
     let directory = settings.directory.join(format!("htap-{}", std::process::id()));
     let htap = Htap::create(settings, &directory.join("mycelium"))?;
-    let seconds = htap.seconds();
-    let (mut report, expected) = htap.run()?;
-    fs::remove_dir_all(directory.join("mycelium"))?;
-    let asked = rivals::Asked {
-        directory: &directory,
-        rows: report.rows,
-        cache_bytes: settings.cache_bytes,
-        seconds,
-        expected,
-    };
-    for rival in rivals {
-        report.add(rival.name, asked.of(rival), settings.progress);
+    let settled = create_table(&htap.database, "settled", LAYOUT)?;
+    let mut report = htap.run(&settled)?;
+    let beside = rivals::Beside::new(&htap, &settled, &directory)?;
+    for (number, rival) in (1..).zip(rivals) {
+        report.add(rival.name, beside.compare(rival, number), settings.progress);
     }
+    htap.database.close()?;
     fs::remove_dir_all(&directory)?;
     Ok(report)
 }
@@ -332,39 +326,35 @@ impl<'a> Htap<'a> {
         }
     }
 
-    /// Also the answers to Q3 and Q4 on the compacted table.
-    fn run(self) -> Result<(HtapReport, [i64; 2])> {
+    /// Everything but the rivals. The table that stays compacted is filled on the way.
+    fn run(&self, settled: &Table) -> Result<HtapReport> {
         let load = self.load(&self.table)?;
         self.tell(format_args!("loaded {load:.0} rows/s, compacted to {:.0} MB", self.sst_bytes() as f64 / 1e6));
         let sst_bytes = self.sst_bytes();
         let compacted = self.scans("compacted", &self.table)?;
-        let answers = [self.answer(Query::Q3)?, self.answer(Query::Q4)?];
         let (q2_points, q2_over_rows) = self.points()?;
         self.tell(format_args!("Q2 {q2_points:.0} rows/s, {:.2}x as long as of rows", q2_over_rows.median));
-        let settled = create_table(&self.database, "settled", LAYOUT)?;
-        self.load(&settled)?;
+        self.load(settled)?;
         for draw in 0..self.rows / 10 {
             self.update(mix(draw + 1) % self.rows)?;
         }
         self.database.wait_idle()?;
-        let updated = self.scans("with a tenth updated", &settled)?;
-        let while_writing = self.scans_while_writing(&settled)?;
+        let updated = self.scans("with a tenth updated", settled)?;
+        let while_writing = self.scans_while_writing(settled)?;
         for draw in 0..self.rows / 20 {
             insert(&self.table, self.rows * 3 + draw)?;
         }
         self.database.wait_idle()?;
-        let inserted = self.scans("with a twentieth new", &settled)?;
-        self.database.drop_table("settled")?;
+        let inserted = self.scans("with a twentieth new", settled)?;
         let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows))?;
         let next = self.rows * 2;
         let q1_inserts = self.for_a_while(|draw| insert(&self.table, next + draw))?;
         self.tell(format_args!("Q5 {q5_updates:.0} updates/s, Q1 {q1_inserts:.0} inserts/s"));
-        let (rows, threads) = (self.rows, self.threads);
-        self.database.close()?;
-        let report = HtapReport {
-            rows,
+        self.database.wait_idle()?;
+        Ok(HtapReport {
+            rows: self.rows,
             layout: LAYOUT.to_owned(),
-            threads,
+            threads: self.threads,
             sst_bytes,
             load,
             q2_points,
@@ -378,13 +368,7 @@ impl<'a> Htap<'a> {
             rivals: BTreeMap::new(),
             over: BTreeMap::new(),
             failed: BTreeMap::new(),
-        };
-        Ok((report, answers))
-    }
-
-    /// The answer as one number, as rivals give it.
-    fn answer(&self, query: Query) -> Result<i64> {
-        Ok(self.scan(&self.table, query, &mut ReadCounters::default())?.into_iter().fold(0, i64::wrapping_add))
+        })
     }
 
     fn update(&self, index: u64) -> Result<()> {
@@ -558,11 +542,11 @@ impl<'a> Htap<'a> {
 
 impl HtapReport {
     /// One that failed leaves the figures of ours and of the others standing.
-    fn add(&mut self, name: &str, figures: Result<RivalFigures>, tells: bool) {
-        let line = match figures {
-            Ok(figures) => {
-                let line = figures.line(name);
-                self.over.insert(name.to_owned(), self.over(&figures));
+    fn add(&mut self, name: &str, compared: Result<(RivalFigures, OverRival)>, tells: bool) {
+        let line = match compared {
+            Ok((figures, over)) => {
+                let line = format!("{}\n  {}", figures.line(name), over.line(name));
+                self.over.insert(name.to_owned(), over);
                 self.rivals.insert(name.to_owned(), figures);
                 line
             }
@@ -573,16 +557,6 @@ impl HtapReport {
         };
         if tells {
             eprintln!("  {line}");
-        }
-    }
-
-    fn over(&self, rival: &RivalFigures) -> OverRival {
-        OverRival {
-            q2: self.q2_points / rival.q2_points,
-            q3: rival.q3_milliseconds.median / self.compacted.q3.milliseconds.median,
-            q4: rival.q4_milliseconds.median / self.compacted.q4.milliseconds.median,
-            q5: self.q5_updates / rival.q5_updates,
-            q1: self.q1_inserts / rival.q1_inserts,
         }
     }
 
@@ -622,6 +596,9 @@ impl HtapReport {
         }
         for (name, figures) in &self.rivals {
             out += &format!("  {}\n", figures.line(name));
+        }
+        for (name, over) in &self.over {
+            out += &format!("  {}\n", over.line(name));
         }
         for (name, why) in &self.failed {
             out += &format!("  {name}: no figures, since it failed: {why}\n");
@@ -693,6 +670,7 @@ mod tests {
         let report = run(&settings, &[broken, rival]).expect("experiment");
         assert!(!report.rivals.contains_key("broken") && report.table().contains("broken: no figures"));
         assert!(report.rivals["twin"].q1_inserts > 0.0 && report.over["twin"].q3 > 0.0, "{}", report.table());
+        assert!(report.table().contains("times as fast as twin: Q1 "), "{}", report.table());
         assert_eq!(report.rows, 20_000);
         assert_eq!(report.compacted.q3.passed_through_percent, 100.0, "{}", report.table());
         assert!(report.updated.q4.passed_through_percent < 95.0, "{}", report.table());

@@ -34,6 +34,11 @@ pub trait HybridTable {
         Ok(())
     }
 
+    /// Waits until it compacts nothing, where that is known.
+    fn wait_idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Closes and removes it.
     fn remove(self: Box<Self>) -> Result<()>;
 }

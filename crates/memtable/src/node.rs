@@ -27,7 +27,7 @@ use crate::arena::{Bump, Chunks};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// Levels of the tallest tower. Level `n` holds a 4^n-th of all nodes.
-pub(crate) const MAX_HEIGHT: usize = 12;
+pub(crate) const MAX_HEIGHT: usize = 22;
 
 /// The part of a node that has a fixed size.
 #[repr(C, packed(4))]

@@ -12,7 +12,7 @@ use crate::sync::{AtomicUsize, Ordering};
 /// Places at which nodes are fetched at once.
 const LANES: usize = 16;
 /// The level that leads from one to the next: the 4^level nodes between are walked.
-const LANE_LEVEL: usize = 4;
+const LANE_LEVEL: usize = 3;
 
 /// The shared half: what readers need.
 pub(crate) struct Skiplist {
@@ -93,7 +93,7 @@ impl Skiplist {
     /// every node, for it learns from each where the next one is; this walks in [`LANES`] places at once, each up to
     /// the next node of [`LANE_LEVEL`], where another walk began. O(log n + count).
     pub(crate) fn fetch(&self, key: &[u8], trailer: Trailer, count: usize) {
-        let mut left = count >> LANE_LEVEL;
+        let mut left = count >> (LANE_LEVEL + 1);
         let mut border = Some(self.descend(key, trailer, LANE_LEVEL).0);
         let mut next_lane = || {
             let start = border.filter(|_| left > 0)?;
@@ -234,7 +234,7 @@ impl Inserter {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        1 + ((self.random >> 32) | 1 << (MAX_HEIGHT - 1)).trailing_zeros() as usize
+        (((self.random >> 32) | 1 << MAX_HEIGHT).trailing_zeros() as usize).max(1)
     }
 }
 

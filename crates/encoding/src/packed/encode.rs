@@ -22,7 +22,15 @@ impl PackedLayout {
     /// [`MAX_VALUE_LEN`]; `out` is then unchanged.
     pub fn encode_row(&self, row: &[DatumRef<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.check_arity(row.len())?;
-        self.encode_with(|column| row[column].into(), out)
+        let columns = self.schema.columns();
+        let slot = |column: usize| {
+            let datum = row[column];
+            datum.to_bits().filter(|_| datum.is_of(&columns[column].ty)).map(|bits| bits as u64)
+        };
+        match self.encode_slots(slot, out) {
+            Some(()) => Ok(()),
+            None => self.encode_with(|column| row[column].into(), out),
+        }
     }
 
     /// As [`PackedLayout::encode_row`], for a patch: columns may be absent.

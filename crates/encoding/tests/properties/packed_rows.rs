@@ -286,6 +286,39 @@ fn refused_rows_leave_no_trace() {
     assert!(layout.row(&newer).unwrap_err().is_corruption());
 }
 
+/// Rows of nothing but values of fixed width are written by a way of their own.
+#[test]
+fn rows_of_slots_are_written_and_refused_as_patches_of_all_columns_are() {
+    let schema =
+        "k int8 not null, a int32 not null, b int64, c bool, d float32, e uint16, f timestamp(us), primary key (k)";
+    let layout = PackedLayout::new(Arc::new(Schema::parse(schema).unwrap()));
+    let good = [
+        DatumRef::Int8(9),
+        DatumRef::Int32(-5),
+        DatumRef::Int64(i64::MIN),
+        DatumRef::Bool(true),
+        DatumRef::Float32(-0.0),
+        DatumRef::UInt16(u16::MAX),
+        DatumRef::Timestamp(-1),
+    ];
+    let others = [DatumRef::Null, DatumRef::Int64(-1), DatumRef::UInt32(1), DatumRef::Date32(1), DatumRef::Utf8("x")];
+    let mut refused = 0;
+    for column in 0..good.len() {
+        for other in good.iter().chain(&others) {
+            let mut row = good;
+            row[column] = *other;
+            let patch = row.map(ColumnState::from);
+            let (mut of_row, mut of_patch) = (vec![1, 2, 3], vec![1, 2, 3]);
+            let results = [layout.encode_row(&row, &mut of_row), layout.encode_patch(&patch, &mut of_patch)];
+            assert_eq!(of_row, of_patch, "{row:?}");
+            let [row, patch] = results.map(|result| result.map_err(|error| error.to_string()));
+            assert_eq!(row, patch);
+            refused += usize::from(row.is_err());
+        }
+    }
+    assert!((40..70).contains(&refused), "{refused}");
+}
+
 #[test]
 fn applying_to_a_base_with_a_hole_is_corruption() {
     let layout = Arc::new(golden_layout());

@@ -250,6 +250,17 @@ impl TableState {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
+    /// Two keys between which those are that were there last: of the newest memtable that is sealed, or else of all
+    /// files. O(files).
+    pub(crate) fn outermost_keys(&self) -> Option<(&[u8], &[u8])> {
+        let of_files = || {
+            let smallest = self.tree.files().map(|(_, file)| file.meta.smallest.as_slice()).min();
+            smallest.zip(self.tree.files().map(|(_, file)| file.meta.largest.as_slice()).max())
+        };
+        let sealed = self.sealed.first();
+        sealed.and_then(|memtable| memtable.first_key().zip(memtable.last_key())).or_else(of_files)
+    }
+
     /// The number up to which, of the changes up to `now`, all are in files. A crash may take back any that come later.
     pub(crate) fn in_files_upto(&self, now: SequenceNumber) -> SequenceNumber {
         let oldest = self.memtables().filter_map(|memtable| Some(memtable.sequence_range()?.0)).min();

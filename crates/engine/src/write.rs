@@ -191,8 +191,11 @@ impl Writer {
 
     /// One of as many as there were in the generation before, or are in this one: the more, the smaller its filter.
     fn make_memtable(&mut self, filter_bytes: usize, table: &TableShared) -> Arc<Memtable> {
-        let filter_bytes = filter_bytes / self.made_before.max(self.made + 1);
-        let (writer, active) = Memtable::new(MemtableOptions { filter_bytes });
+        let options = MemtableOptions { filter_bytes: filter_bytes / self.made_before.max(self.made + 1) };
+        let (writer, active) = match table.state.load().outermost_keys() {
+            Some((least, greatest)) => Memtable::for_keys_like(options, least, greatest),
+            None => Memtable::new(options),
+        };
         let bytes = active.memory_usage();
         self.generation_bytes += bytes;
         if self.made < UNCOUNTED {

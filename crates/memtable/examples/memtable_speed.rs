@@ -15,7 +15,10 @@ use rand::{Rng, SeedableRng};
 const VALUE: [u8; 100] = [7; 100];
 
 fn fill(keys: &[[u8; 16]]) -> (f64, Arc<Memtable>) {
-    let (mut writer, memtable) = Memtable::new(MemtableOptions { filter_bytes: keys.len() * 10 / 8 });
+    let (least, greatest) = (keys.iter().min(), keys.iter().max());
+    let (least, greatest) = least.zip(greatest).expect("keys");
+    let options = MemtableOptions { filter_bytes: keys.len() * 10 / 8 };
+    let (mut writer, memtable) = Memtable::for_keys_like(options, least, greatest);
     let start = now();
     for (i, key) in keys.iter().enumerate() {
         writer.insert(key, Trailer::new(i as u64 + 1, Operation::Put), &VALUE);

@@ -16,7 +16,7 @@ use mycelium_base::prefetch::prefetch;
 
 /// Nodes remembered for steps back.
 const REMEMBERED: usize = 16;
-/// The level on which a step back searches: 4^level nodes on average are walked and remembered.
+/// The level on which a step back searches: 2^(level + 1) nodes on average are walked and remembered.
 const BACK_LEVEL: usize = 3;
 
 /// A [`Cursor`] over a memtable; keeps it alive. Never fails.

@@ -9,6 +9,7 @@ use crate::skiplist::{Inserter, Skiplist};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use mycelium_base::hash::hash_key;
+use mycelium_base::key_prefix::KeyPrefix;
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{RangeDelete, RangeDeleteSet, RangeDeleteSets, SequenceNumber, Trailer};
 
@@ -35,7 +36,19 @@ impl Memtable {
     /// An empty memtable and its one writer.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(options: MemtableOptions) -> (MemtableWriter, Arc<Self>) {
-        let (list, inserter) = Skiplist::new();
+        Self::with_prefixes(options, KeyPrefix::default())
+    }
+
+    /// An empty memtable and its one writer, for keys of which most are likely to begin as both of these do. Any may
+    /// come; those that do are found at less cost where it is more than a few bytes that they have in common.
+    pub fn for_keys_like(options: MemtableOptions, key: &[u8], other: &[u8]) -> (MemtableWriter, Arc<Self>) {
+        let mut prefixes = KeyPrefix::default();
+        prefixes.choose(key, other);
+        Self::with_prefixes(options, prefixes)
+    }
+
+    fn with_prefixes(options: MemtableOptions, prefixes: KeyPrefix) -> (MemtableWriter, Arc<Self>) {
+        let (list, inserter) = Skiplist::new(prefixes);
         let memtable = Arc::new(Self {
             list,
             filter: Filter::new(options.filter_bytes),

@@ -9,8 +9,8 @@
 //!   a value length of 65,535: the length follows the key as a u32, and the value follows that
 //! ```
 //!
-//! The prefix of a key are its first eight bytes, filled up with zeroes, as a big-endian integer: if two prefixes
-//! differ, the keys compare as they do.
+//! The prefix of a key are eight bytes of it as a big-endian integer ([`KeyPrefix`]): if two prefixes differ, the keys
+//! compare as they do.
 //!
 //! Invariant of links (what makes prefixes safe to use without a lock): **the prefix loaded from a link after the
 //! pointer is at most the prefix of the node pointed to.** A link is only ever redirected to a smaller key, prefix
@@ -20,13 +20,15 @@
 use std::ptr::{self, NonNull};
 
 use mycelium_base::Trailer;
+use mycelium_base::key_prefix::KeyPrefix;
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 
 use crate::arena::{Bump, Chunks};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
-/// Levels of the tallest tower. Level `n` holds a 4^n-th of all nodes.
+/// Levels of the tallest tower. Level `n` holds half of a 2^n-th of all nodes, level 0 all: most steps of a search are
+/// on the levels above, most links are on level 0.
 pub(crate) const MAX_HEIGHT: usize = 22;
 
 /// The part of a node that has a fixed size.
@@ -79,7 +81,7 @@ const LONG_LEN: usize = size_of::<u32>();
 
 /// Writes a node of `height` levels into the arena. Its links are set to null.
 ///
-/// The lowest link, the fixed part and the prefix, which is what a search looks at, lie together; they may straddle two
+/// The lowest link, the fixed part and the beginning of the key, which is what a search looks at, lie together; they may straddle two
 /// cache lines, which a processor fetches as a pair (filling up to a border cost 9 bytes a node and was no faster).
 pub(crate) fn write_node(
     bump: &mut Bump,
@@ -180,9 +182,10 @@ impl<'a> NodeRef<'a> {
         unsafe { self.0.as_ptr().cast::<u8>().add(FIXED) }
     }
 
+    /// The first eight bytes of the key, filled up with zeros.
     #[inline(always)]
-    pub(crate) fn prefix(self) -> u64 {
-        // SAFETY: a key has room for at least 8 bytes, all written.
+    fn head(self) -> u64 {
+        // SAFETY: a key has room for at least 8 bytes, all written, with zeros behind a shorter one.
         u64::from_be_bytes(unsafe { self.bytes().cast::<[u8; 8]>().read() })
     }
 
@@ -211,10 +214,10 @@ impl<'a> NodeRef<'a> {
         self.fixed().trailer
     }
 
-    /// Whether the node sorts before (`key`, `trailer`), where `prefix` is the key's.
+    /// Whether the node sorts before (`key`, `trailer`), where `prefix` is the key's by `prefixes`.
     #[inline(always)]
-    pub(crate) fn is_before(self, key: &[u8], prefix: u64, trailer: Trailer) -> bool {
-        let own = self.prefix();
+    pub(crate) fn is_before(self, prefixes: &KeyPrefix, key: &[u8], prefix: u64, trailer: Trailer) -> bool {
+        let own = if prefixes.is_head() { self.head() } else { prefixes.of(self.key()) };
         if own != prefix {
             return own < prefix;
         }
@@ -233,7 +236,7 @@ impl<'a> NodeRef<'a> {
     #[inline]
     pub(crate) fn same_key(self, other: NodeRef<'_>) -> bool {
         let len = self.fixed().key_len;
-        let have_same_prefix = len == other.fixed().key_len && self.prefix() == other.prefix();
-        have_same_prefix && (len <= 8 || self.key() == other.key())
+        let have_same_head = len == other.fixed().key_len && self.head() == other.head();
+        have_same_head && (len <= 8 || self.key() == other.key())
     }
 }

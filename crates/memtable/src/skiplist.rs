@@ -3,7 +3,7 @@
 use std::ptr::{self, NonNull};
 
 use mycelium_base::Trailer;
-use mycelium_base::key_prefix::head;
+use mycelium_base::key_prefix::KeyPrefix;
 
 use crate::arena::{Bump, Chunks};
 use crate::node::{MAX_HEIGHT, Node, NodeRef, write_node};
@@ -11,7 +11,7 @@ use crate::sync::{AtomicUsize, Ordering};
 
 /// Places at which nodes are fetched at once.
 const LANES: usize = 16;
-/// The level that leads from one to the next: the 4^level nodes between are walked.
+/// The level that leads from one to the next: the 2^(level + 1) nodes between are walked.
 const LANE_LEVEL: usize = 3;
 
 /// The shared half: what readers need.
@@ -20,6 +20,8 @@ pub(crate) struct Skiplist {
     head: NonNull<Node>,
     /// Levels in use, at least 1. A reader that sees too small a number only walks further.
     height: AtomicUsize,
+    /// By what keys are compared first.
+    prefixes: KeyPrefix,
     chunks: Chunks,
 }
 
@@ -30,11 +32,11 @@ unsafe impl Sync for Skiplist {}
 
 impl Skiplist {
     /// An empty list and the only thing that can insert into it.
-    pub(crate) fn new() -> (Self, Inserter) {
+    pub(crate) fn new(prefixes: KeyPrefix) -> (Self, Inserter) {
         let chunks = Chunks::new();
         let mut bump = Bump::new();
         let head = write_node(&mut bump, &chunks, MAX_HEIGHT, &[], Trailer::NEWEST, &[]);
-        let list = Self { head, height: AtomicUsize::new(1), chunks };
+        let list = Self { head, height: AtomicUsize::new(1), prefixes, chunks };
         (list, Inserter { bump, places: [head.as_ptr(); MAX_HEIGHT], height: 1, random: 0x9e37_79b9_7f4a_7c15 })
     }
 
@@ -84,7 +86,7 @@ impl Skiplist {
         (node != self.head()).then_some(node)
     }
 
-    /// A node (maybe the head) about `4^level` nodes before (`key`, `trailer`), from which one can walk to it.
+    /// A node (maybe the head) about `2^(level + 1)` nodes before (`key`, `trailer`), from which one can walk to it.
     pub(crate) fn some_way_before(&self, key: &[u8], trailer: Trailer, level: usize) -> NodeRef<'_> {
         self.descend(key, trailer, level).0
     }
@@ -123,7 +125,7 @@ impl Skiplist {
     /// Finds the neighbours of (`key`, `trailer`) on a level: the last node before, and what follows it.
     #[inline(always)]
     fn descend(&self, key: &[u8], trailer: Trailer, lowest: usize) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
-        let prefix = head(key);
+        let prefix = self.prefixes.of(key);
         let mut node = self.head();
         let mut level = self.height.load(Ordering::Relaxed).max(lowest + 1) - 1;
         let mut not_before: *mut Node = ptr::null_mut();
@@ -134,7 +136,7 @@ impl Skiplist {
             if raw != not_before && link.prefix() <= prefix {
                 // SAFETY: a link leads to a node of our chunks, written before it was linked.
                 if let Some(next) = unsafe { NodeRef::from_raw(raw) } {
-                    if next.is_before(key, prefix, trailer) {
+                    if next.is_before(&self.prefixes, key, prefix, trailer) {
                         node = next;
                         continue;
                     }
@@ -169,18 +171,20 @@ impl Inserter {
     /// `list` is the list this inserter came with.
     #[inline]
     pub(crate) unsafe fn seek(&mut self, list: &Skiplist, key: &[u8], trailer: Trailer) {
-        let prefix = head(key);
+        let prefix = list.prefixes.of(key);
         // SAFETY: places hold the head or nodes of this list, each at least as tall as its level demands.
         let place = |raw: *mut Node| unsafe { NodeRef::new(NonNull::new_unchecked(raw)) };
         let last = place(self.places[0]);
         let mut level;
         let mut node;
-        if last == list.head() || last.is_before(key, prefix, trailer) {
+        if last == list.head() || last.is_before(&list.prefixes, key, prefix, trailer) {
             // From the last place upwards, until the next node of the level is not before the key.
             level = 0;
             node = last;
             // SAFETY: see `place`.
-            while level + 1 < self.height && unsafe { leads_before(node, level, key, prefix, trailer) }.is_some() {
+            while level + 1 < self.height
+                && unsafe { leads_before(&list.prefixes, node, level, key, prefix, trailer) }.is_some()
+            {
                 level += 1;
                 node = place(self.places[level]);
             }
@@ -190,7 +194,7 @@ impl Inserter {
         }
         loop {
             // SAFETY: `node` was reached on this level or a higher one, or is the head, or `places[level]`.
-            match unsafe { leads_before(node, level, key, prefix, trailer) } {
+            match unsafe { leads_before(&list.prefixes, node, level, key, prefix, trailer) } {
                 Some(next) => node = next,
                 None => {
                     self.places[level] = node.as_ptr();
@@ -214,7 +218,7 @@ impl Inserter {
             self.height = height;
             list.height.store(height, Ordering::Relaxed);
         }
-        let prefix = head(key);
+        let prefix = list.prefixes.of(key);
         let new = write_node(&mut self.bump, &list.chunks, height, key, trailer, value);
         for (level, place) in self.places[..height].iter_mut().enumerate() {
             // SAFETY: places hold nodes of this list that are taller than their level, and so is the new node. Places
@@ -228,7 +232,7 @@ impl Inserter {
         }
     }
 
-    /// 1 plus the number of double heads in a row; xorshift, from a fixed seed.
+    /// The number of heads in a row, and 1 at least; xorshift, from a fixed seed.
     #[inline]
     fn random_height(&mut self) -> usize {
         self.random ^= self.random << 13;
@@ -244,6 +248,7 @@ impl Inserter {
 /// `node` is taller than `level`.
 #[inline(always)]
 unsafe fn leads_before<'a>(
+    prefixes: &KeyPrefix,
     node: NodeRef<'a>,
     level: usize,
     key: &[u8],
@@ -258,5 +263,5 @@ unsafe fn leads_before<'a>(
     }
     // SAFETY: as above.
     let next = unsafe { NodeRef::from_raw(link.next()) }?;
-    (next_prefix < prefix || next.is_before(key, prefix, trailer)).then_some(next)
+    (next_prefix < prefix || next.is_before(prefixes, key, prefix, trailer)).then_some(next)
 }

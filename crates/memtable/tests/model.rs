@@ -35,7 +35,15 @@ fn insert(writer: &mut MemtableWriter, model: &mut Model, key: &[u8], trailer: T
 }
 
 fn random_memtable(rng: &mut SmallRng, entries: u64, filter_bytes: usize) -> (Arc<Memtable>, Model) {
-    let (mut writer, memtable) = Memtable::new(MemtableOptions { filter_bytes });
+    let options = MemtableOptions { filter_bytes };
+    let (mut writer, memtable) = match rng.random_ratio(1, 2) {
+        true => {
+            // Up to all of the first is shared.
+            let likely = [random_key(rng), vec![b'x'; rng.random_range(0..9)]].concat();
+            Memtable::for_keys_like(options, &likely, &likely)
+        }
+        false => Memtable::new(options),
+    };
     let mut model = Model::new();
     // One in four memtables is filled with ascending keys, for the short way of inserts.
     let ascending = rng.random_ratio(1, 4);

@@ -20,7 +20,11 @@ const KEYS: [&[u8]; 6] = [b"m", b"prefix--2", b"a", b"prefix--1", b"m", b"prefix
 const TARGETS: [&[u8]; 7] = [b"", b"b", b"m", b"n", b"prefix--11", b"prefix--2", b"z"];
 
 fn scenario() {
-    let (mut writer, memtable) = Memtable::new(MemtableOptions { filter_bytes: 64 });
+    let options = MemtableOptions { filter_bytes: 64 };
+    let (mut writer, memtable) = match shuttle::rand::thread_rng().gen_bool(0.5) {
+        true => Memtable::for_keys_like(options, b"prefix--22222222", b"prefix--11111111"),
+        false => Memtable::new(options),
+    };
     let visible = Arc::new(AtomicU64::new(0));
     let readers: Vec<_> = (0..2)
         .map(|reader| {

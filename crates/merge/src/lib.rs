@@ -16,7 +16,6 @@ mod column_merging;
 mod compaction_stream;
 mod exact;
 mod history;
-mod key_prefix;
 mod lookup;
 mod merging;
 mod siblings;

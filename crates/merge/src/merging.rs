@@ -18,9 +18,8 @@
 
 use std::cmp::Ordering;
 
+use mycelium_base::key_prefix::KeyPrefix;
 use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer, compare_entries};
-
-use crate::key_prefix::KeyPrefix;
 
 /// Merges cursors into one [`Cursor`] over all their entries.
 #[derive(Debug)]

@@ -76,8 +76,8 @@ impl Transformed {
     }
 }
 
-/// Bytes that an entry takes in a memtable beside its key and value: its head, and 4/3 links on average.
-const NODE_BYTES: u64 = 12 + 16 * 4 / 3;
+/// Bytes that an entry takes in a memtable beside its key and value: its head, and 3/2 links on average.
+const NODE_BYTES: u64 = 12 + 16 * 3 / 2;
 
 /// See `mycelium_store`: the memtables of one generation hold a write buffer's worth of rows. In the paper's store a
 /// column family has write buffers of its own, and an index is one. Ours shares the budget with its table, which is

@@ -48,6 +48,24 @@ fn lookups(memtable: &Memtable, keys: &[[u8; 16]], expected: bool) -> f64 {
     per_operation(start, keys.len())
 }
 
+/// Nanoseconds per step over the whole memtable, fetched ahead.
+fn fetched_scan(memtable: &Arc<Memtable>) -> f64 {
+    const AHEAD: usize = 512;
+    let mut cursor = memtable.cursor();
+    let start = now();
+    cursor.seek_to_first().expect("memory");
+    let mut steps = 0;
+    while cursor.valid() {
+        if steps % AHEAD == 0 {
+            cursor.fetch_ahead(AHEAD);
+        }
+        black_box((cursor.key().len(), cursor.trailer()));
+        cursor.next().expect("memory");
+        steps += 1;
+    }
+    per_operation(start, steps)
+}
+
 /// Nanoseconds per step over the whole memtable, forwards and backwards.
 fn scan(memtable: &Arc<Memtable>) -> (f64, f64) {
     let mut cursor = memtable.cursor();
@@ -84,11 +102,12 @@ fn main() {
     for i in (1..entries).rev() {
         shuffled.swap(i, rng.random_range(0..=i));
     }
-    let mut best = [f64::INFINITY; 9];
+    let mut best = [f64::INFINITY; 10];
     let mut bytes = 0.0;
     for _ in 0..3 {
         let (time, memtable) = fill(&random);
         let (forwards, backwards) = scan(&memtable);
+        let fetched = fetched_scan(&memtable);
         let hit = lookups(&memtable, &shuffled, true);
         let miss = lookups(&memtable, &absent, false);
         bytes = memtable.memory_usage() as f64 / entries as f64;
@@ -97,7 +116,7 @@ fn main() {
         let (ordered, ordered_back) = scan(&memtable);
         drop(memtable);
         let (text, _) = fill(&decimal);
-        let times = [time, sequential, text, hit, miss, forwards, backwards, ordered, ordered_back];
+        let times = [time, sequential, text, hit, miss, forwards, backwards, fetched, ordered, ordered_back];
         for (best, time) in best.iter_mut().zip(times) {
             *best = best.min(time);
         }
@@ -110,6 +129,7 @@ fn main() {
         "get, absent key",
         "next, inserted at random",
         "prev, inserted at random",
+        "next, fetched ahead",
         "next, inserted ascending",
         "prev, inserted ascending",
     ];

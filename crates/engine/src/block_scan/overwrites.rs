@@ -7,7 +7,7 @@ use mycelium_encoding::RecordBatchBuilder;
 
 use super::BlockScan;
 use super::layer::Target;
-use super::patches::PatchShape;
+use super::patches::{Overwrite, PatchShape};
 use super::touched::{Says, Touched};
 
 /// Where so many keys of the rest are in a stretch, there are many more in its block.
@@ -25,6 +25,42 @@ struct Sought {
     behind: usize,
     /// Whether the next one of all keys is behind the rows, or there is none.
     is_all: bool,
+}
+
+/// Notes what the key at a place ahead has of a row of the stretch, if all of that is patches of this shape.
+#[inline(always)]
+fn note_alike(
+    shape: &PatchShape,
+    touched: &Touched,
+    place: usize,
+    row: usize,
+    overwrites: &mut Vec<Overwrite>,
+) -> bool {
+    let Some((kind, patch)) = touched.lone_patch_ahead(place) else {
+        return note_several_alike(shape, touched, place, row, overwrites);
+    };
+    let is_alike = shape.is_of(kind, patch);
+    if is_alike {
+        shape.note(patch, row, overwrites);
+    }
+    is_alike
+}
+
+#[inline(never)]
+fn note_several_alike(
+    shape: &PatchShape,
+    touched: &Touched,
+    place: usize,
+    row: usize,
+    overwrites: &mut Vec<Overwrite>,
+) -> bool {
+    let are_alike = touched.has_patches_ahead(place)
+        && touched.entries_ahead(place).all(|(kind, _, patch)| shape.is_of(kind, patch));
+    if are_alike {
+        // Newer values are written over older ones.
+        touched.entries_ahead(place).rev().for_each(|(_, _, patch)| shape.note(patch, row, overwrites));
+    }
+    are_alike
 }
 
 impl BlockScan {
@@ -84,7 +120,9 @@ impl BlockScan {
         for (noted, &(place, is_there)) in places.iter().enumerate() {
             let fits = place + self.inserts.more() < most;
             let is_noted = match (touched.says(), is_there) {
-                (Says::Patch | Says::Patches, true) => fits && self.note_touched(touched, place, builder)?,
+                (Says::Patch | Says::Patches, true) => {
+                    fits && (self.note_alike(touched, place) || self.note_touched(touched, place, builder)?)
+                }
                 (Says::Row, true) => {
                     fits && (self.note_touched(touched, place, builder)?
                         || self.note_packed(touched, (place, true), most, builder)?)
@@ -105,7 +143,7 @@ impl BlockScan {
     }
 
     /// Seeks the next keys that were read ahead in these rows of the stretch. The first of them, as far as each is that
-    /// of a row and all there is of it is one patch of the shape found last, are noted at once. Of the others `places`
+    /// of a row and all there is of it are patches of the shape found last, are noted at once. Of the others `places`
     /// becomes where they are, or would be, and whether they are there.
     fn seek_in_stretch(&mut self, rows: Range<usize>, touched: &Touched) -> Result<Sought> {
         if touched.key().is_some() && !self.shapes.are_of_stretch() {
@@ -116,24 +154,20 @@ impl BlockScan {
         let mut found = Sought { alike: 0, behind: rows.start, is_all: true };
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(found) };
         let most = touched.keys_ahead().len().min((*sought).max(LEAST_SOUGHT));
-        let (mut shape, mut patches, mut count) = (shapes.last_plain(), touched.lone_patches_ahead(), 0);
+        let (mut shape, mut count) = (shapes.last_plain(), 0);
         block.seek_each(first + rows.start, touched.keys_ahead().take(most), |row, is_there| {
             let row = row - first;
             if row >= rows.end {
                 return false;
             }
-            let patch = shape.filter(|_| is_there).zip(patches.next().flatten());
-            match patch.filter(|(shape, (kind, patch))| shape.is_of(*kind, patch)) {
-                Some((shape, (_, patch))) => {
-                    shape.note(patch, row, overwrites);
-                    (found.alike, found.behind) = (count + 1, row + 1);
-                }
-                None => {
-                    shape = None;
-                    places.push((row, is_there));
-                }
-            }
+            let is_noted = is_there && shape.is_some_and(|shape| note_alike(shape, touched, count, row, overwrites));
             count += 1;
+            if is_noted {
+                (found.alike, found.behind) = (count, row + 1);
+            } else {
+                shape = None;
+                places.push((row, is_there));
+            }
             if count == MANY {
                 block.prefetch_keys();
             }
@@ -141,6 +175,16 @@ impl BlockScan {
         })?;
         found.is_all = count == 0 || count < most;
         Ok(found)
+    }
+
+    /// Notes what the next key of the rest, that of a row of the stretch, has of it, if that is patches of the shape
+    /// found last.
+    #[inline]
+    fn note_alike(&mut self, touched: &Touched, row: usize) -> bool {
+        let shape = self.shapes.last_plain();
+        let is_noted = shape.is_some_and(|shape| note_alike(shape, touched, 0, row, &mut self.overwrites));
+        self.overwritten += usize::from(is_noted);
+        is_noted
     }
 
     /// Notes what the next key of the rest, that of a row of the stretch, has of it, if all of it can be noted.

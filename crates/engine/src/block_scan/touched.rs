@@ -214,12 +214,16 @@ impl Touched {
         newest.into_iter().chain(older).map(|kept| (kept.kind, kept.trailer, self.bytes.get(&kept.value)))
     }
 
-    /// Of each key ahead its one entry, with the kind of its source, if all that there is of it is a patch.
-    pub(super) fn lone_patches_ahead(&self) -> impl Iterator<Item = Option<(usize, &[u8])>> {
-        let of = |Found { newest, says, .. }: &'_ Found| {
-            (*says == Says::Patch).then(|| (newest.kind, self.bytes.get(&newest.value)))
-        };
-        self.found.get(self.at..).unwrap_or_default().iter().map(of)
+    /// The one entry of the key at this place, with the kind of its source, if all that there is of it is a patch.
+    #[inline(always)]
+    pub(super) fn lone_patch_ahead(&self, place: usize) -> Option<(usize, &[u8])> {
+        let Found { newest, says, .. } = self.found.get(self.at + place)?;
+        (*says == Says::Patch).then(|| (newest.kind, self.bytes.get(&newest.value)))
+    }
+
+    /// Whether all that there is of the key at this place are several patches.
+    pub(super) fn has_patches_ahead(&self, place: usize) -> bool {
+        self.found.get(self.at + place).is_some_and(|found| found.says == Says::Patches)
     }
 
     /// What they say.

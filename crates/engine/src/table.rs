@@ -250,15 +250,12 @@ impl TableState {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
-    /// Two keys between which those are that were there last: of the newest memtable that is sealed, or else of all
-    /// files. O(files).
+    /// Two keys between which all are that wait for their flush or are in files. O(files).
     pub(crate) fn outermost_keys(&self) -> Option<(&[u8], &[u8])> {
-        let of_files = || {
-            let smallest = self.tree.files().map(|(_, file)| file.meta.smallest.as_slice()).min();
-            smallest.zip(self.tree.files().map(|(_, file)| file.meta.largest.as_slice()).max())
-        };
-        let sealed = self.sealed.first();
-        sealed.and_then(|memtable| memtable.first_key().zip(memtable.last_key())).or_else(of_files)
+        let sealed = || self.sealed.iter().filter_map(|memtable| memtable.first_key().zip(memtable.last_key()));
+        let files = || self.tree.files().map(|(_, file)| (file.meta.smallest.as_slice(), file.meta.largest.as_slice()));
+        let least = sealed().chain(files()).map(|(least, _)| least).min();
+        least.zip(sealed().chain(files()).map(|(_, greatest)| greatest).max())
     }
 
     /// The number up to which, of the changes up to `now`, all are in files. A crash may take back any that come later.

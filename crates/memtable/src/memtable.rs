@@ -9,7 +9,7 @@ use crate::skiplist::{Inserter, Skiplist};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use mycelium_base::hash::hash_key;
-use mycelium_base::key_prefix::KeyPrefix;
+use mycelium_base::key_prefix::{KeyPrefix, common_prefix};
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{RangeDelete, RangeDeleteSet, RangeDeleteSets, SequenceNumber, Trailer};
 
@@ -40,10 +40,12 @@ impl Memtable {
     }
 
     /// An empty memtable and its one writer, for keys of which most are likely to begin as both of these do. Any may
-    /// come; those that do are found at less cost where it is more than a few bytes that they have in common.
+    /// come; those that do are found at less cost. One byte of what they have in common is not counted on, since it
+    /// changes where keys ascend.
     pub fn for_keys_like(options: MemtableOptions, key: &[u8], other: &[u8]) -> (MemtableWriter, Arc<Self>) {
+        let shared = common_prefix(key, other).saturating_sub(1);
         let mut prefixes = KeyPrefix::default();
-        prefixes.choose(key, other);
+        prefixes.choose(key, &key[..shared]);
         Self::with_prefixes(options, prefixes)
     }
 

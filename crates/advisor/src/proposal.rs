@@ -20,6 +20,7 @@
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{ColumnSet, Group, GroupFormat, Result};
 use mycelium_manifest::{Layout, LevelLayout, Run, Version};
+use mycelium_transform::Warning;
 
 use crate::cost::formats::{Formats, group_cost};
 use crate::cost::laser::Tree;
@@ -66,6 +67,8 @@ pub struct LayoutAdvice {
     pub layout: Layout,
     /// Whether it is worth the rewriting.
     pub verdict: Verdict,
+    /// What of the advised layout is outside the cost model of transforming compactions (Mycelium App. B).
+    pub warnings: Vec<Warning>,
     numbering: Numbering,
 }
 
@@ -156,7 +159,13 @@ pub fn advise_layout(
         true => layout.clone(),
         false => layout_of(&advice.design, &levels, layout, &numbering)?,
     };
-    Ok(LayoutAdvice { tree, levels, formats, trace, present, advice, layout, verdict, numbering })
+    let warnings = Warning::of_steps(transforming_steps(&layout), size_ratio).into_iter().collect();
+    Ok(LayoutAdvice { tree, levels, formats, trace, present, advice, layout, verdict, warnings, numbering })
+}
+
+/// The levels whose entries a compaction transforms on their way to the next one.
+fn transforming_steps(layout: &Layout) -> usize {
+    layout.levels().windows(2).filter(|pair| pair[0].groups != pair[1].groups).count()
 }
 
 /// Joins the groups of the advised design that part columns which are to stay together, and prices what comes of it.
@@ -349,6 +358,28 @@ mod tests {
         version.levels =
             levels.into_iter().map(|runs| Level { runs: runs.into_iter().map(Arc::new).collect() }).collect();
         version
+    }
+
+    /// Of one transforming compaction, with size ratios that the model holds for and that it does not (n < T/2).
+    #[test]
+    fn advice_outside_the_cost_model_is_warned_of() {
+        let rows = layout("L0 tiered: * packed\nL1 leveled: * packed");
+        let mut trace = Trace::new(4, 3).unwrap();
+        trace.add_points(1, &ColumnSet::first(4), 20_000).unwrap();
+        trace.add_scans(2, &"3".parse().unwrap(), 10, 10_000_000).unwrap();
+        let version = Version::new();
+        for (size_ratio, warns) in [(2.0, true), (2.5, false), (10.0, false)] {
+            let facts = TableFacts { layout: &rows, version: &version, size_ratio, block_bytes: 4096, together: &[] };
+            let advice = advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap();
+            assert_eq!(transforming_steps(&advice.layout), 1, "{}", advice.layout);
+            assert_eq!(advice.warnings.len(), usize::from(warns), "{size_ratio}: {:?}", advice.warnings);
+        }
+        assert_eq!(
+            transforming_steps(&layout(
+                "L0 tiered: * packed\nL1 leveled: 1-2 packed | 3-4 packed\nL2 leveled: 1-2 packed | 3 packed | 4 packed"
+            )),
+            2
+        );
     }
 
     #[test]

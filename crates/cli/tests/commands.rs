@@ -485,6 +485,8 @@ fn layouts_are_advised_of_a_database_and_of_a_trace() {
     let alone = shell.one(&["advise", path, "--size-ratio", "2"]);
     assert_eq!((alone["table"].is_null(), alone["scans"].as_u64()), (true, Some(50)));
     assert!(alone["layout"].as_str().unwrap().contains("| 3 columnar"), "{alone}");
+    let warnings = |advice: &Value| advice["warnings"].as_array().unwrap().len();
+    assert_eq!((warnings(&alone), warnings(&advice)), (1, 0), "one transforming compaction: {alone}");
     assert_eq!(shell.failure(&["advise", path, "--table", "t"]).0, 2);
     let (code, message) = shell.failure(&["advise", &shell.write("wrong", b"mycelium-trace 1\ncolumns x\n")]);
     assert!(code == 3 && message.contains("line 2"), "{code} {message}");

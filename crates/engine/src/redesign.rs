@@ -100,6 +100,7 @@ impl Inner {
         self.save_trace(table.id, &trace);
         match table.advise(&trace, None) {
             Ok(advice) if advice.verdict.switch && advice.layout != *present => {
+                advice.warnings.iter().for_each(|warning| tracing::warn!(%warning, table = table.name, "a new layout"));
                 let to = Arc::new(advice.layout);
                 let changed = self.change_layout(table, (*to).clone(), Some(&present));
                 let is_gone = table.check_alive().is_err();

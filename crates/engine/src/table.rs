@@ -250,12 +250,17 @@ impl TableState {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
-    /// Two keys between which all are that wait for their flush or are in files. O(files).
+    /// Two keys between which all are that wait for their flush or are in files. O(runs).
     pub(crate) fn outermost_keys(&self) -> Option<(&[u8], &[u8])> {
         let sealed = || self.sealed.iter().filter_map(|memtable| memtable.first_key().zip(memtable.last_key()));
-        let files = || self.tree.files().map(|(_, file)| (file.meta.smallest.as_slice(), file.meta.largest.as_slice()));
-        let least = sealed().chain(files()).map(|(least, _)| least).min();
-        least.zip(sealed().chain(files()).map(|(_, greatest)| greatest).max())
+        let runs = || {
+            self.tree.runs().filter_map(|(_, run)| {
+                let (first, last) = run.files.first().zip(run.files.last())?;
+                Some((first.meta.smallest.as_slice(), last.meta.largest.as_slice()))
+            })
+        };
+        let least = sealed().chain(runs()).map(|(least, _)| least).min();
+        least.zip(sealed().chain(runs()).map(|(_, greatest)| greatest).max())
     }
 
     /// The number up to which, of the changes up to `now`, all are in files. A crash may take back any that come later.

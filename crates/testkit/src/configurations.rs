@@ -272,6 +272,7 @@ pub fn configurations() -> Vec<Configuration> {
         of_files_and_reads(),
         of_column_groups(),
         of_row_formats(),
+        of_defined_formats(),
         of_columnar_files(),
         of_indexes(),
         of_views(),
@@ -529,6 +530,35 @@ fn of_column_groups() -> Vec<Configuration> {
             ..BASE
         },
     ]
+}
+
+/// The same for rows in another format than JSON.
+pub(crate) fn in_format<'t>(layouts: impl IntoIterator<Item = &'t str>, kind: RowFormatKind) -> Vec<String> {
+    let own = kind.to_string();
+    layouts.into_iter().map(|text| text.replace("json", &own)).collect()
+}
+
+/// Row formats that are defined at run time.
+fn of_defined_formats() -> Vec<Configuration> {
+    let of_kind = |kind: RowFormatKind| {
+        let changing = Configuration {
+            name: kind.to_string(),
+            row_format: kind,
+            layouts: in_format([JSON_ROWS, SPLIT_CONVERT, JSON_TO_COLUMNAR, CONVERT], kind),
+            memtable_bytes: 8 << 10,
+            expiring: true,
+            ..BASE
+        };
+        let transformed = Configuration {
+            name: format!("{kind}-split-converted"),
+            row_format: kind,
+            transformers: Some(format!("convert {kind} to packed\nsplit by 2 down to 2")),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        };
+        [changing, transformed]
+    };
+    [RowFormatKind::Protobuf, RowFormatKind::FlatBuffers].into_iter().flat_map(of_kind).collect()
 }
 
 /// Row formats.

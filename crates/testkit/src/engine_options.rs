@@ -12,6 +12,7 @@ use mycelium_vfs::Disk;
 
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
 use crate::model::Durability;
+use crate::row_definitions::definition_of;
 use crate::tables::TableKind;
 use crate::transformers::transformers;
 
@@ -82,9 +83,9 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         aligned_compaction: configuration.aligned_compaction,
         snapshot_filter: configuration.snapshot_filter,
         merge_operator: kind.merge_operator().map(|operator| operator.name().to_owned()),
-        row_format: match kind.is_typed() {
-            true => RowFormatDefinition { kind: configuration.row_format, ..RowFormatDefinition::default() },
-            false => RowFormatDefinition::default(),
+        row_format: match kind.schema().filter(|_| kind.is_typed()) {
+            Some(schema) => definition_of(configuration.row_format, &schema),
+            None => RowFormatDefinition::default(),
         },
         layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
         // Configurations change layouts themselves.

@@ -30,6 +30,7 @@ mod opened;
 pub mod operations;
 mod prefix_violation;
 mod random_configurations;
+mod row_definitions;
 pub mod scale;
 mod scan_checks;
 pub mod shrink;

@@ -18,7 +18,7 @@ use mycelium_engine::{Buffering, Warm};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::configurations::{Compression, Configuration, INDEXES, MergePolicy, Priority, VIEWS};
+use crate::configurations::{Compression, Configuration, INDEXES, MergePolicy, Priority, VIEWS, in_format};
 use crate::tables::pick;
 
 /// Columns outside the primary key of [`crate::tables::TYPED_SCHEMA`].
@@ -68,7 +68,7 @@ impl Configuration {
         let layouts = (0..rng.random_range(2..=4)).map(|_| layout(rng, levels, row_format)).collect();
         let (indexes, views) = (some_of(rng, INDEXES), some_of(rng, VIEWS));
         let compressions = [Compression::None, Compression::Lz4, Compression::Zstd(1)];
-        Self {
+        let drawn = Self {
             name: format!("random {seed}"),
             memtable_bytes: *pick(rng, &[2 << 10, 4 << 10, 8 << 10]),
             cache_bytes: *pick(rng, &[0, 4 << 10, 256 << 10]),
@@ -104,7 +104,18 @@ impl Configuration {
             prefix_filter: *pick(rng, &[None, Some(1), Some(3)]),
             expiring: rng.random(),
             archiving: false,
+        };
+        drawn.in_some_format(rng)
+    }
+
+    /// Rows in JSON, or in a format that is defined at run time instead.
+    fn in_some_format(self, rng: &mut SmallRng) -> Self {
+        if self.row_format != RowFormatKind::Json {
+            return self;
         }
+        let row_format = *pick(rng, &[RowFormatKind::Json, RowFormatKind::Protobuf, RowFormatKind::FlatBuffers]);
+        let layouts = in_format(self.layouts.iter().map(String::as_str), row_format);
+        Self { row_format, layouts, ..self }
     }
 }
 
@@ -178,5 +189,16 @@ mod tests {
         let mapped = drawn.iter().filter(|configuration| configuration.transformers.is_some()).count();
         assert!((1..=8).contains(&mapped), "{mapped} of {}", drawn.len());
         assert!(drawn.iter().all(|drawn| drawn.transformers.is_some() != (drawn.layouts.len() >= 2)));
+    }
+
+    #[test]
+    fn every_format_of_columns_is_drawn() {
+        let drawn: Vec<Configuration> = (40_000..40_060).map(Configuration::random).collect();
+        for kind in [RowFormatKind::Packed, RowFormatKind::Json, RowFormatKind::Protobuf, RowFormatKind::FlatBuffers] {
+            let of_kind: Vec<_> = drawn.iter().filter(|drawn| drawn.row_format == kind).collect();
+            let is_above = |layout: &String| layout.starts_with(&format!("L0 tiered: * {kind}"));
+            assert!(!of_kind.is_empty(), "{kind}");
+            assert!(kind == RowFormatKind::Packed || of_kind.iter().all(|drawn| drawn.layouts.iter().all(is_above)));
+        }
     }
 }

@@ -100,7 +100,8 @@ impl Advised<'_> {
         ))?;
         costs(&advice.candidates()).iter().try_for_each(|line| out.line(line))?;
         let verdict = if advice.verdict.switch { "worth the change" } else { "not worth a change" };
-        out.line(format_args!("\n{verdict}: {}\n\n{}", advice.verdict.reason, advice.layout))
+        out.line(format_args!("\n{verdict}: {}\n\n{}", advice.verdict.reason, advice.layout))?;
+        advice.warnings.iter().try_for_each(|warning| out.line(format_args!("warning: {warning}")))
     }
 
     /// What was counted.
@@ -150,6 +151,7 @@ impl Advised<'_> {
             "switch": advice.verdict.switch,
             "predicted_saving": advice.verdict.gain,
             "reason": advice.verdict.reason,
+            "warnings": advice.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
     }
 }

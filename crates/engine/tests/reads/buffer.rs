@@ -123,6 +123,50 @@ fn the_buffer_answers_as_the_tree_does_at_every_snapshot() {
     }
 }
 
+/// A file of the buffer that held a tombstone was removed before one that held what it had killed, or after the tree had
+/// dropped it: the row came back.
+#[test]
+fn a_removed_buffer_file_does_not_resurrect_what_its_tombstone_killed() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = database.create_table("t", two_phase()).unwrap();
+    let (mut counters, mut trimmed) = (ReadCounters::default(), 0);
+    let trim = |share: u64| {
+        let before = database.metrics().tables[0].buffer.bytes;
+        database.trim_buffer(before * share / 4).unwrap();
+        u32::from(database.metrics().tables[0].buffer.bytes < before)
+    };
+    for round in 0..12u32 {
+        for row in 0..KEYS {
+            table.put(&key(row), &[round as u8; 40], Durability::Os).unwrap();
+            work(&database, row);
+        }
+        for row in (0..KEYS).filter(|row| (row + round) % 2 == 0) {
+            table.delete(&key(row), Durability::Os).unwrap();
+            work(&database, row);
+            if row % 200 < 2 {
+                trimmed += trim(3);
+                for deleted in (0..=row).filter(|row| (row + round) % 2 == 0) {
+                    assert_eq!(get(&table, &key(deleted), None, &mut counters), None, "row {deleted}, round {round}");
+                }
+            }
+        }
+        if round % 3 == 2 {
+            // The tree has no tombstone any more.
+            database.compact(&table).unwrap();
+        }
+        for share in [4, 2, 0] {
+            trimmed += trim(share);
+            for row in 0..KEYS {
+                let found = get(&table, &key(row), None, &mut counters).is_some();
+                assert_eq!(found, (row + round) % 2 != 0, "row {row}, round {round}, {share} quarters left");
+            }
+        }
+        assert_eq!(scan(&table).len() as u32, KEYS / 2);
+    }
+    assert!(trimmed > 20 && counters.parts_read_from_buffer > 1_000, "{trimmed}, {counters:?}");
+}
+
 /// What a table of the buffer costs at most: the parts that hold the key, each with its tables.
 #[test]
 fn lookups_ask_few_tables() {

@@ -134,6 +134,34 @@ fn an_empty_string_is_not_a_missing_one_nor_is_nul_padding() {
     }
 }
 
+/// Of rows 0 to 50, deleted ones are gone by key and in ranges, but for 20 to 25, and 60 to 70 are there.
+fn check_deleted(table: &Table) {
+    for id in 0..50 {
+        assert_eq!(read(table, id).is_some(), (20..25).contains(&id), "row {id}");
+    }
+    for projection in [vec![1], vec![2], vec![3], vec![0]] {
+        let options = ScanOptions { projection: Some(projection), ..ScanOptions::default() };
+        let rows: usize = table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows, 15);
+    }
+}
+
+/// Deletes 50 rows that lie in the last level, five of which come again, and writes ten others.
+fn delete_rows(database: &Database, table: &Table) {
+    for id in 0..50 {
+        table.delete_row(&[DatumRef::Int64(id)], Durability::Os).unwrap();
+    }
+    fill(table, 20..25);
+    let snapshot = database.snapshot();
+    fill(table, 60..70);
+    database.flush().unwrap();
+    check_deleted(table);
+    while database.step().unwrap() {
+        check_deleted(table);
+    }
+    drop(snapshot);
+}
+
 /// A tombstone was dropped when the last level of one column group had seen it, while another group still held the key.
 #[test]
 fn a_tombstone_outlives_the_key_in_every_column_group() {
@@ -142,32 +170,35 @@ fn a_tombstone_outlives_the_key_in_every_column_group() {
     let table = create(&database);
     fill(&table, 0..50);
     database.compact(&table).unwrap();
-    for id in 0..50 {
-        table.delete_row(&[DatumRef::Int64(id)], Durability::Os).unwrap();
-    }
-    fill(&table, 20..25);
-    let snapshot = database.snapshot();
-    fill(&table, 60..70);
-    database.flush().unwrap();
-    let check = |table: &Table| {
-        for id in 0..50 {
-            assert_eq!(read(table, id).is_some(), (20..25).contains(&id), "row {id}");
-        }
-        for projection in [vec![1], vec![2], vec![3], vec![0]] {
-            let options = ScanOptions { projection: Some(projection), ..ScanOptions::default() };
-            let rows: usize = table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
-            assert_eq!(rows, 15);
-        }
-    };
-    check(&table);
-    while database.step().unwrap() {
-        check(&table);
-    }
-    drop(snapshot);
+    delete_rows(&database, &table);
     database.compact(&table).unwrap();
-    check(&table);
+    check_deleted(&table);
     let left = database.metrics().tables.iter().flat_map(|table| &table.levels).map(|level| level.entries).sum::<u64>();
     assert_eq!(left, 3 * 15, "nothing is left of what was deleted, in any group");
+}
+
+/// The same where the key lies in runs of groups that the layout does not have any more.
+#[test]
+fn a_tombstone_outlives_the_key_in_a_run_under_an_older_layout() {
+    for groups in ["1-2 packed | 3 json", "* packed", "1-3 columnar"] {
+        let disk = MemoryDisk::new();
+        let database = Database::open("db", options(&disk)).unwrap();
+        let table = create(&database);
+        fill(&table, 0..50);
+        database.compact(&table).unwrap();
+        let newer = format!("L0 tiered: * packed\nL1 leveled: {groups}");
+        let newer = Layout::parse(&newer, &ColumnSet::from_iter([1, 2, 3])).unwrap();
+        database.set_layout(&table, newer).unwrap();
+        delete_rows(&database, &table);
+        let older = Layout::parse(PARTED, &ColumnSet::from_iter([1, 2, 3])).unwrap();
+        database.set_layout(&table, older).unwrap();
+        check_deleted(&table);
+        while database.step().unwrap() {
+            check_deleted(&table);
+        }
+        database.compact(&table).unwrap();
+        check_deleted(&table);
+    }
 }
 
 /// A range over one column read the files of all.

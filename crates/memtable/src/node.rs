@@ -81,8 +81,9 @@ const LONG_LEN: usize = size_of::<u32>();
 
 /// Writes a node of `height` levels into the arena. Its links are set to null.
 ///
-/// The lowest link, the fixed part and the beginning of the key, which is what a search looks at, lie together; they may straddle two
-/// cache lines, which a processor fetches as a pair (filling up to a border cost 9 bytes a node and was no faster).
+/// The lowest link, the fixed part and the beginning of the key, which is what a search looks at, lie together; they
+/// may straddle two cache lines, which a processor fetches as a pair (filling up to a border cost 9 bytes a node and
+/// was no faster).
 pub(crate) fn write_node(
     bump: &mut Bump,
     chunks: &Chunks,

@@ -252,6 +252,25 @@ impl SstCursor<ColumnPosition> {
         self.checked(moved)?;
         if self.block.valid() { Ok(()) } else { self.next_block() }
     }
+
+    /// To the first entry behind the current block and behind those after it that are ruled out, as far as all their
+    /// keys are before `bound`: these are not read. How many they are.
+    pub(crate) fn pass_blocks(
+        &mut self,
+        bound: Option<&[u8]>,
+        mut is_ruled_out: impl FnMut(&SstFile, usize) -> Result<bool>,
+    ) -> Result<u64> {
+        let first = self.current + 1;
+        let mut next = first;
+        while next < self.file.block_count()
+            && bound.is_none_or(|bound| self.index().separator_is_before(next, bound))
+            && is_ruled_out(&self.file, next)?
+        {
+            next += 1;
+        }
+        self.go_behind(next)?;
+        Ok((next - first) as u64)
+    }
 }
 
 impl<B: BlockPosition> SstCursor<B> {
@@ -561,8 +580,13 @@ impl<B: BlockPosition> SstCursor<B> {
 
     #[inline(never)]
     fn next_block(&mut self) -> Result<()> {
+        self.go_behind(self.current + 1)
+    }
+
+    /// From the current entry to the first one of block `i` or behind it.
+    fn go_behind(&mut self, i: usize) -> Result<()> {
         self.block.swap_key(&mut self.last_key);
-        self.first_from(self.current + 1)?;
+        self.first_from(i)?;
         let same = self.block.valid() && self.block.key() == self.last_key.get();
         self.block.set_same_key(same);
         Ok(())

@@ -311,6 +311,14 @@ impl<'a> Index<'a> {
         [self.prefix(), self.separator_suffix(i)].concat()
     }
 
+    /// Whether the separator of block `i` is before `key`: then all its keys are.
+    pub(crate) fn separator_is_before(&self, i: usize, key: &[u8]) -> bool {
+        match key.strip_prefix(self.prefix()) {
+            Some(suffix) => self.separator_suffix(i) < suffix,
+            None => self.prefix() < key,
+        }
+    }
+
     /// Whether the separator of block `i` is `key`.
     #[inline]
     pub(crate) fn separator_is(&self, i: usize, key: &[u8]) -> bool {

@@ -69,6 +69,26 @@ impl LevelCursor<ColumnPosition> {
         if cursor.valid() { Ok(()) } else { self.next_file(self.current) }
     }
 
+    /// From the last row of the current block to the first entry behind it. Blocks of the file that come next and are
+    /// ruled out are passed over and not read, as far as all their keys are before `bound`; how many they are.
+    ///
+    /// # Errors
+    /// As those of [`Cursor::next`], and those of `is_ruled_out`, which is asked of file and number of a block.
+    pub fn pass_blocks(
+        &mut self,
+        bound: Option<&[u8]>,
+        is_ruled_out: impl FnMut(&SstFile, usize) -> Result<bool>,
+    ) -> Result<u64> {
+        let Some(cursor) = &mut self.cursor else { return Ok(0) };
+        self.last_key.clear();
+        self.last_key.extend_from_slice(cursor.key());
+        let passed = cursor.pass_blocks(bound, is_ruled_out)?;
+        if !cursor.valid() {
+            self.next_file(self.current)?;
+        }
+        Ok(passed)
+    }
+
     /// Another cursor over the same, for single keys here and there: it reads no more than their blocks.
     pub fn for_single_keys(&self) -> Self {
         let options = CursorOptions { read_ahead: 0, expected: 0, ..self.options };

@@ -28,10 +28,26 @@ impl BlockScan {
         self.counters.rows_merged += (self.overwritten + self.inserts.looked_at()) as u64;
         self.counters.rows_passed_through += (count - self.overwritten - self.inserts.gone().len()) as u64;
         self.end_inserts(first, builder)?;
-        for &run in &self.layers[self.at].runs {
-            self.runs[run].pass(count, &mut self.row)?;
+        self.pass_rows(count)
+    }
+
+    /// Leaves the next `count` rows of the layer. Of a layer of one run, blocks behind them that the filter rules out
+    /// by their zones are left, too, and not read, if nothing else has a key among theirs.
+    fn pass_rows(&mut self, count: usize) -> Result<()> {
+        let Self { runs, layers, at, touched, key: bound, row, counters, .. } = self;
+        let of_layer = &layers[*at].runs;
+        if let [run] = of_layer[..]
+            && !runs[run].tests.is_empty()
+            && runs[run].ends_block(count)
+        {
+            let others = runs.iter().enumerate().filter(|(other, _)| *other != run);
+            let next = others.filter_map(|(_, other)| other.key()).chain(touched.key()).min();
+            let is_bounded = next.is_some();
+            bound.clear();
+            bound.extend_from_slice(next.unwrap_or_default());
+            return runs[run].pass_block(is_bounded.then_some(bound.as_slice()), row, counters);
         }
-        Ok(())
+        of_layer.iter().try_for_each(|&run| runs[run].pass(count, row))
     }
 
     /// Changes cells of the rows that passed, the first of which is `first` in the batch. Both ascend.

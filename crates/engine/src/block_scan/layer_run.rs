@@ -75,6 +75,16 @@ impl Compiled {
         }
         Ok(())
     }
+
+    /// Whether no row of a block can pass all of the tests, by its zones.
+    fn rules_out(&self, tests: &[(usize, ColumnTest)], block: usize) -> Result<bool> {
+        for (((_, test), zones), compiled) in tests.iter().zip(&self.zones).zip(&self.tests) {
+            if !zones.may_pass(block, &test.test, compiled)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl LayerRun {
@@ -121,6 +131,34 @@ impl LayerRun {
         self.cursor.go_to(row + count)?;
         // Older versions of a block's last key may go on in the next block.
         while ends_block && self.key() == Some(last) {
+            self.cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// Whether `count` rows of the current block are all that are left of it.
+    pub(super) fn ends_block(&self, count: usize) -> bool {
+        self.block().is_some_and(|(block, row)| row + count >= block.rows())
+    }
+
+    /// Leaves the rest of the current block, as [`LayerRun::pass`] does, and blocks behind it that the tests rule out,
+    /// if all of their keys are before `bound`: these are not read.
+    pub(super) fn pass_block(
+        &mut self,
+        bound: Option<&[u8]>,
+        last: &mut Vec<u8>,
+        counters: &mut ReadCounters,
+    ) -> Result<()> {
+        let Some((block, row)) = self.block() else { return Ok(()) };
+        let rows = block.rows();
+        block.write_key(rows - 1, last)?;
+        self.rows += (rows - row) as u64;
+        let Self { cursor, tests, compiled, .. } = self;
+        counters.blocks_skipped_by_zone += cursor.pass_blocks(bound, |file, number| {
+            compiled.compile(tests, file)?;
+            compiled.rules_out(tests, number).map_err(|error| in_file(error, file))
+        })?;
+        while self.key() == Some(last) {
             self.cursor.next()?;
         }
         Ok(())
@@ -239,13 +277,10 @@ impl LayerRun {
             return Ok(());
         }
         compiled.compile(tests, file)?;
-        for (((_, test), zones), compiled) in tests.iter().zip(&compiled.zones).zip(&compiled.tests) {
-            let may_pass = zones.may_pass(number, &test.test, compiled);
-            if !may_pass.map_err(|error| in_file(error, file))? {
-                counters.blocks_skipped_by_zone += 1;
-                selected.rows.reset(block.rows(), false);
-                return Ok(());
-            }
+        if compiled.rules_out(tests, number).map_err(|error| in_file(error, file))? {
+            counters.blocks_skipped_by_zone += 1;
+            selected.rows.reset(block.rows(), false);
+            return Ok(());
         }
         selected.rows.reset(block.rows(), true);
         let apart = apart.of((file.number(), number), tests.len());

@@ -8,8 +8,9 @@
 //!    only whole rows that the snapshot sees, each once, its columns are appended page by page, and no row is looked at
 //!    by itself. So runs of neighbouring keys, as of data that come in the order of time, pass one after the other, and
 //!    column groups that are compacted one by one (LASER §4.4) pass from whichever levels they are at.
-//! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a
-//!    bitmap of the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
+//! 3. A filter is tested on pages: a block whose zones rule it out costs no more, and is not even read where a layer is
+//!    one run and nothing else has a key among its own; otherwise each test clears bits of a bitmap of the block's
+//!    rows, on codes and integers, and of a stretch only the rows that are left are decoded.
 //! 4. A row of which the rest only has values of columns of fixed width, in patches or in a newer whole row, stays in
 //!    its stretch, and its cells are overwritten in the batch; so does one of which a younger run has a patch. A new
 //!    whole row of the rest is put among the rows of the stretch, and one that is replaced or deleted is left out of it

@@ -123,8 +123,8 @@ fn the_buffer_answers_as_the_tree_does_at_every_snapshot() {
     }
 }
 
-/// A file of the buffer that held a tombstone was removed before one that held what it had killed, or after the tree had
-/// dropped it: the row came back.
+/// A file of the buffer that held a tombstone was removed before one that held what it had killed, or after the tree
+/// had dropped it: the row came back.
 #[test]
 fn a_removed_buffer_file_does_not_resurrect_what_its_tombstone_killed() {
     let disk = MemoryDisk::new();

@@ -201,6 +201,43 @@ fn zones_rule_blocks_out() {
     let (rows, sum, counters) = scan(&table, vec![ColumnTest { column: 2, test: few }], None);
     assert_eq!((rows, sum), (10, (100..120).step_by(2).sum()));
     assert!(counters.blocks_skipped_by_zone > 10, "{counters:?}");
+    assert!(
+        (counters.rows_passed_through as i64) < ROWS / 10,
+        "blocks that are ruled out are not looked at: {counters:?}"
+    );
+}
+
+/// Blocks were read before their zones were asked.
+#[test]
+fn blocks_that_zones_rule_out_are_not_read() {
+    let (database, table) = table(COLUMNAR);
+    for id in ROWS..40 * ROWS {
+        insert(&table, id, &format!("kind {}", id % 7), 2 * id);
+    }
+    database.compact(&table).unwrap();
+    let of_ids = |from: i64, to: i64| {
+        let between = Test::Range {
+            lower: Bound::Included(Datum::Int64(2 * from)),
+            upper: Bound::Excluded(Datum::Int64(2 * to)),
+        };
+        scan(&table, vec![ColumnTest { column: 2, test: between }], None)
+    };
+    let (from, to) = (30 * ROWS, 31 * ROWS);
+    let expected = (ROWS as usize, (from..to).map(|id| 2 * id).sum());
+    let (rows, sum, few) = of_ids(from, to);
+    assert_eq!((rows, sum), expected);
+    // What is younger than the blocks, in memory and in a file, is found among those that are ruled out.
+    insert(&table, 5 * ROWS, "new", 2 * from);
+    database.flush().unwrap();
+    table
+        .patch_row(&[DatumRef::Int64(9 * ROWS)], &[("amount", DatumRef::Int64(2 * from))], Durability::Buffered)
+        .unwrap();
+    table.delete_row(&[DatumRef::Int64(from)], Durability::Buffered).unwrap();
+    let (rows, sum, _) = of_ids(from, to);
+    assert_eq!((rows, sum), (expected.0 + 1, expected.1 + 2 * from));
+    let (rows, _, all) = scan(&table, vec![], None);
+    assert_eq!(rows as i64, 40 * ROWS - 1);
+    assert!(few.bytes_read * 3 < all.bytes_read, "{few:?} {all:?}");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! common. So what keys *share* ([`KeyPrefix`]) is passed over, and the eight bytes behind it are taken. A key that
 //! does not begin so comes before all that do, or behind them. How much is shared is chosen of two keys. A merge does
 //! so at each seek, of two neighbours; forwards, what does not hold for a later one is given up, once a byte of it at
-//! most. Backwards it is kept, and keys that do not begin so are compared whole. A memtable keeps what it was made with.
+//! most. Backwards it is kept, and keys that do not begin so are compared whole. A memtable keeps what it was made
+//! with.
 
 /// The length of the common prefix of two byte strings. O(length).
 ///

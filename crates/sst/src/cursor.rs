@@ -254,7 +254,8 @@ impl SstCursor<ColumnPosition> {
     }
 
     /// To the first entry behind the current block and behind those after it that are ruled out, as far as all their
-    /// keys are before `bound`: these are not read. How many they are.
+    /// keys are before `bound`: these are not read. How many they are. The last block of the file is none of them, and
+    /// none of which the last key has older versions in the next block: what is newest has to be met.
     pub(crate) fn pass_blocks(
         &mut self,
         bound: Option<&[u8]>,
@@ -262,13 +263,20 @@ impl SstCursor<ColumnPosition> {
     ) -> Result<u64> {
         let first = self.current + 1;
         let mut next = first;
-        while next < self.file.block_count()
+        while next + 1 < self.file.block_count()
             && bound.is_none_or(|bound| self.index().separator_is_before(next, bound))
             && is_ruled_out(&self.file, next)?
         {
             next += 1;
         }
         self.go_behind(next)?;
+        let arrived = next;
+        while next > first && self.block.valid() && self.index().separator_is(next - 1, self.block.key()) {
+            next -= 1;
+        }
+        if next < arrived {
+            self.arrive_at(next)?;
+        }
         Ok((next - first) as u64)
     }
 }
@@ -586,6 +594,11 @@ impl<B: BlockPosition> SstCursor<B> {
     /// From the current entry to the first one of block `i` or behind it.
     fn go_behind(&mut self, i: usize) -> Result<()> {
         self.block.swap_key(&mut self.last_key);
+        self.arrive_at(i)
+    }
+
+    /// To the first entry of block `i` or behind it, from an entry with the last key.
+    fn arrive_at(&mut self, i: usize) -> Result<()> {
         self.first_from(i)?;
         let same = self.block.valid() && self.block.key() == self.last_key.get();
         self.block.set_same_key(same);

@@ -207,6 +207,31 @@ fn zones_rule_blocks_out() {
     );
 }
 
+/// The newest version of a key, in a block that was ruled out, was passed over, and an older one in the next block, which
+/// passes, was found.
+#[test]
+fn a_block_that_is_ruled_out_hides_older_versions_in_the_next_one() {
+    const WANTED: i64 = 7;
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let layout = Layout::parse(COLUMNAR, &ColumnSet::from_iter([1, 2, 3])).unwrap();
+    let options = TableOptions { layout: Some(layout), block_size: 64, ..TableOptions::default() };
+    let table = database.create_typed_table("t", schema(), options).unwrap();
+    let often = || (0..ROWS).step_by(307);
+    let mut snapshots = Vec::new();
+    for version in 0..12 {
+        often().for_each(|id| insert(&table, id, "often", if version == 0 { WANTED } else { 1 }));
+        snapshots.push(database.snapshot());
+    }
+    (0..ROWS).for_each(|id| insert(&table, id, "once", 1));
+    database.compact(&table).unwrap();
+    let wanted = || vec![ColumnTest { column: 2, test: Test::Equal(Datum::Int64(WANTED)) }];
+    let (rows, _, counters) = scan(&table, wanted(), None);
+    assert_eq!(rows, 0, "{counters:?}");
+    assert!(counters.blocks_skipped_by_zone > 100, "{counters:?}");
+    assert_eq!(scan(&table, wanted(), snapshots.first()).0, often().count());
+}
+
 /// Blocks were read before their zones were asked.
 #[test]
 fn blocks_that_zones_rule_out_are_not_read() {

@@ -207,8 +207,8 @@ fn zones_rule_blocks_out() {
     );
 }
 
-/// The newest version of a key, in a block that was ruled out, was passed over, and an older one in the next block, which
-/// passes, was found.
+/// The newest version of a key, in a block that was ruled out, was passed over, and an older one in the next block,
+/// which passes, was found.
 #[test]
 fn a_block_that_is_ruled_out_hides_older_versions_in_the_next_one() {
     const WANTED: i64 = 7;

@@ -289,7 +289,7 @@ fn expire(store: &mut EngineStore, model: &Mutex<Model>, table: usize, now: Dura
     let pass = {
         let mut model = model.lock();
         model.set_age(table, age);
-        model.pass(table, now)
+        model.pass(table, now, |_| false)
     };
     let Some(pass) = pass else { return Ok(()) };
     let deletes = !pass.writes.is_empty();

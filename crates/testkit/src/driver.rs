@@ -195,9 +195,10 @@ impl<S: Store> Driver<'_, S> {
         self.everything()
     }
 
-    /// What has expired goes, whole and at once, and nothing else.
+    /// What has expired and no transaction has locked goes, whole and at once, and nothing else.
     fn expire(&mut self, table: usize, now: Duration) -> Result<(), String> {
-        let Some(pass) = self.model.pass(table, now) else { return Ok(()) };
+        let is_locked = |key: &[u8]| self.open.values().any(|(open, _)| open.has_locked(table, key));
+        let Some(pass) = self.model.pass(table, now, is_locked) else { return Ok(()) };
         let deleted = self.store.expire(table, now).map_err(failed)?;
         if deleted != pass.rows {
             return Err(format!("{} rows have expired, and {deleted} were deleted", pass.rows));

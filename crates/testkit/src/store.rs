@@ -182,12 +182,12 @@ impl ModelStore {
         Self { model: Model::new(tables.iter().map(|kind| kind.rules())), locked: Vec::new() }
     }
 
-    /// Whether another transaction has locked a key.
-    fn is_locked_beside(&self, transaction: &ModelTransaction, table: usize, key: &[u8]) -> bool {
+    /// Whether a transaction, but for this one, has locked a key.
+    fn is_locked(&self, table: usize, key: &[u8], but_for: Option<&ModelTransaction>) -> bool {
         let mut others = self.locked.iter().filter_map(Weak::upgrade);
         others.any(|other| {
             let is_it = |(of, locked): &(usize, Vec<u8>)| *of == table && locked.as_slice() == key;
-            !Arc::ptr_eq(&other, &transaction.locked) && other.lock().iter().any(is_it)
+            but_for.is_none_or(|own| !Arc::ptr_eq(&other, &own.locked)) && other.lock().iter().any(is_it)
         })
     }
 
@@ -253,7 +253,7 @@ impl Store for ModelStore {
     }
 
     fn expire(&mut self, table: usize, now: Duration) -> Result<u64> {
-        let Some(pass) = self.model.pass(table, now) else {
+        let Some(pass) = self.model.pass(table, now, |key| self.is_locked(table, key, None)) else {
             return Err(Error::invalid("rows of the table do not expire"));
         };
         if !pass.writes.is_empty() {
@@ -365,7 +365,7 @@ impl Store for ModelStore {
         table: usize,
         key: &[u8],
     ) -> Result<(bool, Option<Vec<u8>>)> {
-        if self.is_locked_beside(transaction, table, key) {
+        if self.is_locked(table, key, Some(transaction)) {
             return Err(Error::new(ErrorKind::LockTimeout, "another transaction has locked it"));
         }
         let fate = transaction.open.lock_fate(&self.model, table, key);

@@ -76,14 +76,19 @@ impl Compiled {
         Ok(())
     }
 
-    /// Whether no row of a block can pass all of the tests, by its zones.
-    fn rules_out(&self, tests: &[(usize, ColumnTest)], block: usize) -> Result<bool> {
-        for (((_, test), zones), compiled) in tests.iter().zip(&self.zones).zip(&self.tests) {
-            if !zones.may_pass(block, &test.test, compiled)? {
-                return Ok(true);
+    /// The first test that no row of a block can pass, by its zones.
+    fn ruling_out(&self, tests: &[(usize, ColumnTest)], block: usize) -> Result<Option<usize>> {
+        for test in 0..tests.len() {
+            if self.is_ruled_out(tests, test, block)? {
+                return Ok(Some(test));
             }
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// Whether no row of a block can pass one of the tests, by its zones.
+    fn is_ruled_out(&self, tests: &[(usize, ColumnTest)], test: usize, block: usize) -> Result<bool> {
+        Ok(!self.zones[test].may_pass(block, &tests[test].1.test, &self.tests[test])?)
     }
 }
 
@@ -141,8 +146,10 @@ impl LayerRun {
         self.block().is_some_and(|(block, row)| row + count >= block.rows())
     }
 
-    /// Leaves the rest of the current block, as [`LayerRun::pass`] does, and blocks behind it that the tests rule out,
-    /// if all of their keys are before `bound`: these are not read.
+    /// Leaves the rest of the current block, as [`LayerRun::pass`] does, and blocks behind it that are ruled out, if all
+    /// of their keys are before `bound`: these are not read. One and the same test rules them out: a row whose columns
+    /// are in several of them fails it, too, wherever its tested column is. Of two blocks, each ruled out by another
+    /// test, a row may pass both.
     pub(super) fn pass_block(
         &mut self,
         bound: Option<&[u8]>,
@@ -154,9 +161,17 @@ impl LayerRun {
         block.write_key(rows - 1, last)?;
         self.rows += (rows - row) as u64;
         let Self { cursor, tests, compiled, .. } = self;
+        let mut ruling = None;
         counters.blocks_skipped_by_zone += cursor.pass_blocks(bound, |file, number| {
             compiled.compile(tests, file)?;
-            compiled.rules_out(tests, number).map_err(|error| in_file(error, file))
+            let is_ruled_out = match ruling {
+                Some(test) => compiled.is_ruled_out(tests, test, number),
+                None => compiled.ruling_out(tests, number).map(|test| {
+                    ruling = test;
+                    test.is_some()
+                }),
+            };
+            is_ruled_out.map_err(|error| in_file(error, file))
         })?;
         while self.key() == Some(last) {
             self.cursor.next()?;
@@ -247,17 +262,16 @@ impl LayerRun {
         let Self { cursor, tests, compiled, apart, .. } = self;
         let Some((block, row, file, number)) = cursor.block().filter(|_| !tests.is_empty()) else { return Ok(true) };
         let apart = apart.of((file.number(), number), tests.len());
-        for (at, (place, ColumnTest { column, test })) in tests.iter().enumerate() {
+        for (at, (place, ColumnTest { column, .. })) in tests.iter().enumerate() {
             if patched(*column) {
                 continue;
             }
             let (is_known, rows) = &mut apart[at];
             if !std::mem::replace(is_known, true) {
                 compiled.compile(tests, file)?;
-                let may_pass = compiled.zones[at].may_pass(number, test, &compiled.tests[at]);
-                let may_pass = may_pass.map_err(|error| in_file(error, file))?;
-                rows.reset(block.rows(), may_pass);
-                if may_pass {
+                let is_ruled_out = compiled.is_ruled_out(tests, at, number).map_err(|error| in_file(error, file))?;
+                rows.reset(block.rows(), !is_ruled_out);
+                if !is_ruled_out {
                     let filtered = block.read(|pages| pages[*place].filter(&compiled.tests[at], rows));
                     filtered.map_err(|error| in_file(error, file))?;
                 }
@@ -277,7 +291,7 @@ impl LayerRun {
             return Ok(());
         }
         compiled.compile(tests, file)?;
-        if compiled.rules_out(tests, number).map_err(|error| in_file(error, file))? {
+        if compiled.ruling_out(tests, number).map_err(|error| in_file(error, file))?.is_some() {
             counters.blocks_skipped_by_zone += 1;
             selected.rows.reset(block.rows(), false);
             return Ok(());

@@ -232,6 +232,33 @@ fn a_block_that_is_ruled_out_hides_older_versions_in_the_next_one() {
     assert_eq!(scan(&table, wanted(), snapshots.first()).0, often().count());
 }
 
+/// A patch and the row below it lay in two blocks, each of which was ruled out, and the row that they make was not met.
+#[test]
+fn two_tests_rule_out_blocks_with_halves_of_a_row_that_passes_both() {
+    const WANTED: i64 = 7;
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let layout = Layout::parse("L0 tiered: * columnar\nL1 leveled: * columnar", &ColumnSet::from_iter([1, 2, 3]));
+    let options = TableOptions { layout: Some(layout.unwrap()), block_size: 64, ..TableOptions::default() };
+    let table = database.create_typed_table("t", schema(), options).unwrap();
+    let (no, yes) = (format!("no{}", "x".repeat(2000)), format!("yes{}", "x".repeat(2000)));
+    (0..ROWS).for_each(|id| insert(&table, id, "no", 1));
+    let halves = || (100..ROWS - 100).step_by(307);
+    halves().for_each(|id| insert(&table, id, &no, WANTED));
+    let _snapshot = database.snapshot();
+    for id in halves() {
+        table.patch_row(&[DatumRef::Int64(id)], &[("kind", DatumRef::Utf8(&yes))], Durability::Buffered).unwrap();
+    }
+    let wanted = || {
+        let amount = ColumnTest { column: 2, test: Test::Equal(Datum::Int64(WANTED)) };
+        vec![amount, kind_is(&yes)]
+    };
+    database.flush().unwrap();
+    let (rows, _, counters) = scan(&table, wanted(), None);
+    assert_eq!(rows, halves().count(), "{counters:?}");
+    assert!(counters.blocks_skipped_by_zone > 100, "{counters:?}");
+}
+
 /// Blocks were read before their zones were asked.
 #[test]
 fn blocks_that_zones_rule_out_are_not_read() {

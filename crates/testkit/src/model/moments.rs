@@ -27,8 +27,9 @@ impl Model {
         self.ages[table] = age;
     }
 
-    /// A pass over a table at a time of day, which is yet to be committed; `None` if its rows do not expire.
-    pub fn pass(&self, table: usize, now: Duration) -> Option<Pass> {
+    /// A pass over a table at a time of day, which is yet to be committed; `None` if its rows do not expire. Of rows that
+    /// are locked it deletes none, and then the others one by one.
+    pub fn pass(&self, table: usize, now: Duration, is_locked: impl Fn(&[u8]) -> bool) -> Option<Pass> {
         let (of, age) = (&self.tables[table], nanoseconds(self.ages[table]?));
         let time = of.rules.time?;
         let mut expired = of.scan(of.life(), &ScanRange::ALL, self.last_sequence());
@@ -39,8 +40,10 @@ impl Model {
             };
             i128::from(time) + age <= nanoseconds(now)
         });
+        let found = expired.len();
+        expired.retain(|(key, _)| !is_locked(key));
         let kinds = match (time, expired.as_slice()) {
-            (RowTime::OfKey(_), [(first, _), .., (last, _)]) => {
+            (RowTime::OfKey(_), [(first, _), .., (last, _)]) if expired.len() == found => {
                 vec![WriteKind::DeleteRange(first.clone(), [last.as_slice(), &[0]].concat())]
             }
             (_, all) => all.iter().map(|(key, _)| WriteKind::Delete(key.clone())).collect(),
@@ -112,21 +115,24 @@ mod tests {
         let puts = numbers.map(|number| put(0, TableKind::Numbered, &number.to_be_bytes(), &row(TableKind::Numbered)));
         model.write(&puts, Durability::Os);
         let at = Duration::from_nanos;
-        assert_eq!(model.pass(0, at(100)), None, "nothing was said of an age");
+        let pass = |model: &Model, table, now| model.pass(table, at(now), |_| false);
+        assert_eq!(pass(&model, 0, 100), None, "nothing was said of an age");
         for table in [0, 1] {
             model.set_age(table, Some(at(10)));
         }
-        assert_eq!(model.pass(1, at(100)), None, "rows without a time");
-        let rows = |now| model.pass(0, at(now)).unwrap().rows;
+        assert_eq!(pass(&model, 1, 100), None, "rows without a time");
+        let rows = |now| pass(&model, 0, now).unwrap().rows;
         assert_eq!([rows(4), rows(5), rows(10), rows(13), rows(99)], [0, 1, 2, 3, 4]);
-        let one = model.pass(0, at(5)).unwrap().writes;
+        let one = pass(&model, 0, 5).unwrap().writes;
         assert!(matches!(&one[..], [Write { kind: WriteKind::Delete(_), .. }]), "{one:?}");
-        let three = model.pass(0, at(13)).unwrap().writes;
+        let two = model.pass(0, at(13), |key| key == 0_i64.to_be_bytes()).unwrap().writes;
+        assert!(matches!(&two[..], [Write { kind: WriteKind::Delete(_), .. }, _]), "{two:?}");
+        let three = pass(&model, 0, 13).unwrap().writes;
         assert!(matches!(&three[..], [Write { kind: WriteKind::DeleteRange(..), .. }]), "{three:?}");
         model.write(&three, Durability::Os);
         assert_eq!(model.state(model.last_sequence())[0].len(), 1);
         model.begin_drop(0);
-        assert_eq!(model.pass(0, at(100)), None, "the next table of this name");
+        assert_eq!(pass(&model, 0, 100), None, "the next table of this name");
     }
 
     #[test]

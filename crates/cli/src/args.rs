@@ -249,6 +249,10 @@ pub(crate) struct TableOptionArgs {
     /// How blocks are compressed.
     #[arg(long, value_enum, default_value_t = CompressionArg::Lz4)]
     pub(crate) compression: CompressionArg,
+    /// Bytes of a data block before compression, level 0 first; the last applies to all deeper levels. Columnar ones
+    /// have eight times as many.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4096")]
+    pub(crate) block_size: Vec<usize>,
     /// Bits of Bloom filter per key; 0 for none.
     #[arg(long, default_value_t = 10)]
     pub(crate) filter_bits: u32,

@@ -287,7 +287,26 @@ fn inspect_shows_what_the_columns_of_a_columnar_file_take() {
     assert_eq!(history["value"], "kind=kind 4 score=749.75 mark=x");
     let text = String::from_utf8(shell.run(&["inspect", "sst", &sst]).stdout).unwrap();
     assert!(text.contains("dictionary of 5 in"), "{text}");
-    assert!(text.contains("kind 0 to kind 4, 0 nulls"), "{text}");
+    assert!(text.contains("kind 0 to kind 4, 0 nulls, about 5 different"), "{text}");
+    assert_eq!(kind["distinct_estimate"], 5);
+}
+
+#[test]
+fn blocks_have_the_size_of_their_level() {
+    let shell = Shell::new();
+    let rows = (0..9000).map(|id| format!("{id},text {id}\n")).collect::<String>();
+    let csv = shell.write("rows.csv", format!("id,name\n{rows}").as_bytes());
+    let layout = "L0 tiered: * packed\nL1 leveled: * columnar";
+    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id", "--block-size", "512,2048", "--layout", layout]);
+    let block_size = |level: &str| {
+        let file = shell.one(&["inspect", "run", "db", "t", level])["file"].as_u64().unwrap();
+        shell.json(&["inspect", "sst", &format!("db/{file:06}.sst")])[0]["block_size"].as_u64()
+    };
+    assert_eq!(block_size("0"), Some(512));
+    shell.one(&["compact", "db", "t"]);
+    assert_eq!(block_size("1"), Some(8 * 2048), "columnar blocks are larger");
+    let (code, message) = shell.failure(&["load", "db", &csv, "--table", "u", "--key", "id", "--block-size", "1"]);
+    assert_eq!(code, 2, "{message}");
 }
 
 #[test]

@@ -69,6 +69,19 @@ impl Picker<'_> {
         scored.collect()
     }
 
+    /// How much a level of these units overflows: what of it is free over its target, or, of a tiered one, the highest
+    /// score.
+    pub(crate) fn level_score(&self, level: usize, units: &[(Unit, f64)]) -> f64 {
+        match self.shape.target(self.version, level) {
+            Some(target) if !self.shape.is_tiered(level) => {
+                let files = self.version.level(level).runs.iter().flat_map(|run| &run.files);
+                let free = files.filter(|file| !self.busy.contains(file.number)).map(|file| file.size).sum::<u64>();
+                free as f64 / target.max(1.0)
+            }
+            _ => units.iter().map(|(_, score)| *score).fold(0.0, f64::max),
+        }
+    }
+
     /// A run that closes its level: of a leveled one that overlaps another and shares columns with it, as after it was
     /// tiered; of a two-phase one that the two phases cannot work around.
     pub(crate) fn surplus_run(&self, level: usize) -> Option<&Arc<Run>> {

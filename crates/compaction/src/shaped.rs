@@ -6,8 +6,9 @@
 //! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's
 //!    target, divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in
 //!    level 0, it is its free runs over `level0_trigger`.
-//! 2. The unit with the highest score of 1 or more comes first (LASER: the most overflowing group of the most
-//!    overflowing level). A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs
+//! 2. Of the levels with a unit whose score is 1 or more, the one comes first that holds most over its target, and of its
+//!    units the one with the highest score (LASER: the most overflowing group of the most overflowing level); of a
+//!    tiered level its highest score is the level's. A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs
 //!    up to the first that is not free, counted from the oldest. Into a leveled level 0 gives no more at once than is
 //!    worth one job, where its runs lie beside each other, as those of a bulk load do.
 //! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the
@@ -104,13 +105,19 @@ impl CompactionPolicy for ShapedPolicy {
         if united.is_some() {
             return united;
         }
-        let mut due: Vec<(usize, Unit, f64)> = Vec::new();
-        for level in 0..version.levels.len() {
-            let scores = picker.unit_scores(level).into_iter();
-            due.extend(scores.filter(|(_, score)| *score >= 1.0).map(|(unit, score)| (level, unit, score)));
-        }
-        due.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
-        due.iter().find_map(|(level, unit, score)| picker.pick_unit(*level, unit, *score))
+        let due_of = |level| {
+            let mut units = picker.unit_scores(level);
+            let overflow = picker.level_score(level, &units);
+            units.retain(|(_, score)| *score >= 1.0);
+            units.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+            (level, overflow, units)
+        };
+        let mut levels: Vec<_> = (0..version.levels.len()).map(due_of).collect();
+        // As sorts are stable, of two that overflow alike the upper one comes first.
+        levels.sort_by(|(_, a, _), (_, b, _)| b.total_cmp(a));
+        let due =
+            levels.iter().flat_map(|(level, _, units)| units.iter().map(move |(unit, score)| (*level, unit, *score)));
+        due.into_iter().find_map(|(level, unit, score)| picker.pick_unit(level, unit, score))
     }
 
     fn pick_at_rest(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {

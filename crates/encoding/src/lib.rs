@@ -15,7 +15,7 @@
 //! | values of column groups: how they are written ([`FragmentFormat`]), taken out and put together | [`projection`] |
 //! | the cells of a column of a block: encodings, dictionaries, symbol tables, filters, zones | [`page`] |
 //! | rows grouped and aggregated, in parts: what materialised views are made of | [`aggregate`] |
-//! | rows as Arrow record batches, texts as arrays or as views ([`TextArrays`]) | [`batch`] |
+//! | rows as Arrow record batches, texts as arrays, views or dictionaries ([`TextArrays`]) | [`batch`] |
 //! | and back | [`BatchRows`] |
 //!
 //! ```
@@ -53,7 +53,7 @@ pub mod projection;
 pub mod row_format;
 pub mod schema;
 mod schema_text;
-mod text_views;
+mod text_codes;
 
 pub use aggregate::{Aggregate, Aggregation, GroupRow, Groups};
 pub use batch::{RecordBatchBuilder, RowPart, TextArrays};

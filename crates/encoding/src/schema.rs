@@ -233,6 +233,10 @@ impl ColumnType {
     pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::DataType {
         match (self, texts) {
             (Self::Utf8, TextArrays::Views) => arrow_schema::DataType::Utf8View,
+            (Self::Utf8, TextArrays::Dictionaries) => {
+                let (codes, texts) = (arrow_schema::DataType::UInt32, arrow_schema::DataType::Utf8);
+                arrow_schema::DataType::Dictionary(Box::new(codes), Box::new(texts))
+            }
             (ty, _) => ty.to_arrow(),
         }
     }

@@ -458,8 +458,10 @@ impl Inner {
 
 /// Whether the output level is written differently from a level that gives files, so that they cannot just move.
 fn changes_format(options: &TableOptions, plan: &CompactionPlan) -> bool {
-    let format =
-        |level| (for_level(&options.compression, level, Compression::None), for_level(&options.filter_bits, level, 10));
+    let format = |level| {
+        let compression = for_level(&options.compression, level, Compression::None);
+        (compression, for_level(&options.filter_bits, level, 10), options.block_size_at(level))
+    };
     plan.inputs.iter().any(|input| format(input.level) != format(plan.output_level))
 }
 

@@ -79,7 +79,7 @@ pub use backup::{
     BackupInfo, BackupSummary, Backups, DeletedBackups, PrunedArchive, RestoreOptions, RestorePoint, RestoreSummary,
 };
 pub use batch::WriteBatch;
-pub use block_scan::FilterPlan;
+pub use block_scan::{FilterPlan, ToldColumn, ToldRows};
 pub use checkpoint::CheckpointSummary;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use database::Database;

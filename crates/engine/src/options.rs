@@ -283,8 +283,13 @@ pub struct TableOptions {
     /// How levels are merged. Default: leveled. Those of its indexes are tiered, whatever this is: with these tiers if
     /// it is tiered, else with as many runs to a level as level 0 has files when it is merged.
     pub policy: Policy,
-    /// Bytes of a data block before compression. Default: 4,096.
+    /// Bytes of a data block before compression; of a columnar one eight times as many, since it has a page for each
+    /// column. Default: 4,096.
     pub block_size: usize,
+    /// The same of levels 1, 2 and so on, where they are not to be as those of level 0; the last applies to all deeper
+    /// levels. Larger blocks take less room and are scanned faster, smaller ones are read faster for a single row: what
+    /// is read by its key is mostly above, what is scanned mostly below. Default: none.
+    pub deeper_block_sizes: Vec<usize>,
     /// Entries between whole keys in a data block. Default: 16.
     pub restart_interval: usize,
     /// Compression per level; the last applies to all deeper levels. Default: none.
@@ -331,6 +336,7 @@ impl Default for TableOptions {
         Self {
             policy: Policy::Leveled(LeveledOptions::default()),
             block_size: 4096,
+            deeper_block_sizes: Vec::new(),
             restart_interval: 16,
             compression: vec![Compression::None],
             filter_bits: vec![10],
@@ -356,10 +362,7 @@ pub(crate) fn for_level<T: Copy>(choices: &[T], level: usize, default: T) -> T {
 impl TableOptions {
     /// Refuses what cannot work.
     pub(crate) fn check(&self) -> Result<()> {
-        if !(64..=16 << 20).contains(&self.block_size) {
-            let message = "a block_size that cannot be";
-            return Err(Error::invalid(message).expected("64 bytes to 16 MiB", self.block_size));
-        }
+        self.check_block_sizes()?;
         if !(1..=1024).contains(&self.restart_interval) {
             let message = "a restart_interval that cannot be";
             return Err(Error::invalid(message).expected("1 to 1,024", self.restart_interval));
@@ -394,6 +397,27 @@ impl TableOptions {
         Ok(())
     }
 
+    pub(crate) fn check_block_sizes(&self) -> Result<()> {
+        let mut sizes = std::iter::once(&self.block_size).chain(&self.deeper_block_sizes);
+        if let Some(size) = sizes.find(|size| !(64..=16 << 20).contains(*size)) {
+            return Err(Error::invalid("a block_size that cannot be").expected("64 bytes to 16 MiB", size));
+        }
+        let (deeper, most) = (self.deeper_block_sizes.len(), MAX_LEVELS - 1);
+        if deeper > most {
+            let message = "more block sizes by level than levels";
+            return Err(Error::invalid(message).expected(format_args!("up to {most} below level 0"), deeper));
+        }
+        Ok(())
+    }
+
+    /// Bytes of a data block of a level before compression, if it is not columnar.
+    pub(crate) fn block_size_at(&self, level: usize) -> usize {
+        match level.checked_sub(1) {
+            Some(deeper) => for_level(&self.deeper_block_sizes, deeper, self.block_size),
+            None => self.block_size,
+        }
+    }
+
     /// Appends what the manifest keeps of the options, in bytes (integers and floats are little-endian):
     ///
     /// ```text
@@ -425,8 +449,8 @@ impl TableOptions {
     /// ```
     ///
     /// There is no version: it is that of the table's definition, which these bytes are a part of. The other options
-    /// are kept elsewhere: `buffer`, `prefix_filter`, `row_format`, `layout_auto`, `transformers` and `expiry` in the
-    /// definition ([`crate::TableDefinition`]), `layout` beside it.
+    /// are kept elsewhere: `buffer`, `prefix_filter`, `row_format`, `layout_auto`, `transformers`, `expiry` and
+    /// `deeper_block_sizes` in the definition ([`crate::TableDefinition`]), `layout` beside it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match &self.policy {
             Policy::Leveled(o) => {
@@ -507,6 +531,7 @@ impl TableOptions {
         let options = Self {
             policy,
             block_size,
+            deeper_block_sizes: Vec::new(),
             restart_interval,
             compression,
             filter_bits,

@@ -165,7 +165,7 @@ pub(crate) fn writer_options(table: &TableDefinition, level: usize, group: Optio
     let is_columnar = group.is_some_and(|group| group.format == GroupFormat::Columnar);
     let factor = if is_columnar { COLUMNAR_BLOCKS } else { 1 };
     SstWriterOptions {
-        block_size: (options.block_size * factor).min(MAX_BLOCK_SIZE),
+        block_size: (options.block_size_at(level) * factor).min(MAX_BLOCK_SIZE),
         restart_interval: options.restart_interval,
         compression: for_level(&options.compression, level, Compression::None),
         filter_bits_per_key: for_level(&options.filter_bits, level, 10) + buffer_filter_bits(options, level),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use mycelium_advisor::proposal::{entries_per_block, evidence, usual_widths};
 use mycelium_advisor::{Hysteresis, LayoutAdvice, TableFacts, Trace, advise_layout};
+use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{ColumnSet, ErrorKind, Result};
 use mycelium_manifest::Version;
 
@@ -38,7 +39,7 @@ impl TableShared {
         let (operations, entries) = traces.recorder().work();
         let state = self.state.load();
         let version = &state.tree.version;
-        let block_bytes = options.block_size as u64;
+        let block_bytes = options.block_size_at(MAX_LEVELS) as u64;
         let columns = traces.recorder().numbering().columns().len();
         let entries_per_block = entries_per_block(version, columns, block_bytes);
         evidence(operations, entries, entries_per_block) >= window(version, block_bytes)
@@ -57,7 +58,7 @@ impl TableShared {
                 Policy::Tiered(tiered) => tiered.runs_per_level as f64,
                 Policy::Leveled(_) | Policy::TwoPhase(_) => sizes(options).fanout,
             },
-            block_bytes: options.block_size as u64,
+            block_bytes: options.block_size_at(MAX_LEVELS) as u64,
             together: &together,
         };
         let usual = || usual_widths(trace.columns());

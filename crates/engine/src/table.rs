@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
+use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Combiner, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_compaction::Buffering;
 use mycelium_encoding::{KeyPrefixes, Schema};
@@ -32,7 +33,7 @@ use crate::view::ViewSet;
 /// ...     the options (options.rs)
 /// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload, 4 an
 ///         index: the table is one's derived table, 8 transformers, 16 views, 32 a compaction buffer, 64 a prefix
-///         filter, 128 rows that expire
+///         filter, 128 rows that expire, 256 block sizes of levels below level 0
 /// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
 /// bytes   of 4: the index (`index/definition.rs`)
 /// bytes   of 8: the set of transformers as text (`transform::TransformerSet`)
@@ -40,6 +41,8 @@ use crate::view::ViewSet;
 /// bytes   of 32: what the buffer holds, `rows` or `full`
 /// varint  of 64: how many columns of the primary key, or bytes of a key-value table's keys
 /// ...     of 128: when rows expire (`expiry/definition.rs`)
+/// varint  of 256: how many block sizes follow, at most 15
+/// varint  of each: the size, in bytes
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -66,6 +69,10 @@ const VIEWS: u64 = 16;
 const BUFFER: u64 = 32;
 const PREFIX_FILTER: u64 = 64;
 const EXPIRY: u64 = 128;
+const DEEPER_BLOCK_SIZES: u64 = 256;
+
+const KNOWN: u64 =
+    ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER | PREFIX_FILTER | EXPIRY | DEEPER_BLOCK_SIZES;
 
 impl TableDefinition {
     /// The stored form.
@@ -87,7 +94,8 @@ impl TableDefinition {
             | if self.views.is_unused() { 0 } else { VIEWS }
             | if self.options.buffer == Buffering::Off { 0 } else { BUFFER }
             | if self.options.prefix_filter.is_some() { PREFIX_FILTER } else { 0 }
-            | if expiry.is_some() { EXPIRY } else { 0 };
+            | if expiry.is_some() { EXPIRY } else { 0 }
+            | if self.options.deeper_block_sizes.is_empty() { 0 } else { DEEPER_BLOCK_SIZES };
         put_varint(&mut out, rest);
         if has_format {
             let mut bytes = Vec::new();
@@ -116,6 +124,10 @@ impl TableDefinition {
         if let Some((column, expiry)) = expiry {
             expiry.encode(column, &mut out);
         }
+        if !self.options.deeper_block_sizes.is_empty() {
+            put_varint(&mut out, self.options.deeper_block_sizes.len() as u64);
+            self.options.deeper_block_sizes.iter().for_each(|&size| put_varint(&mut out, size as u64));
+        }
         out
     }
 
@@ -135,7 +147,7 @@ impl TableDefinition {
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
         let rest = reader.varint()?;
-        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER | PREFIX_FILTER | EXPIRY) != 0 {
+        if rest & !KNOWN != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
         if rest & ROW_FORMAT != 0 {
@@ -166,6 +178,13 @@ impl TableDefinition {
         if rest & EXPIRY != 0 {
             let schema = schema.as_ref().ok_or_else(|| Error::corruption("rows of a key-value table expire"))?;
             options.expiry = Some(Expiry::decode(schema, &mut reader)?);
+        }
+        if rest & DEEPER_BLOCK_SIZES != 0 {
+            for _ in 0..reader.length(MAX_LEVELS)? {
+                options.deeper_block_sizes.push(reader.length(usize::MAX)?);
+            }
+            let unfit = |e| Error::corruption("a table's block sizes in the manifest").caused_by(e);
+            options.check_block_sizes().map_err(unfit)?;
         }
         reader.finish()?;
         let definition = Self { schema, options, index, views };
@@ -582,6 +601,28 @@ mod tests {
         assert_eq!(of_bytes.pop(), Some(0));
         of_bytes.extend([0x80, 1, 1, 0, 60, 0]);
         assert_eq!(TableDefinition::decode(&of_bytes).unwrap_err().kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn block_sizes_by_level_are_read_back_where_they_can_be() {
+        let definition = |deeper_block_sizes: &[usize]| {
+            let options = TableOptions { deeper_block_sizes: deeper_block_sizes.to_vec(), ..TableOptions::default() };
+            TableDefinition { schema: None, options, index: None, views: ViewSet::default() }
+        };
+        let (without, with) = (definition(&[]).encode(), definition(&[64, 1 << 14]).encode());
+        assert_eq!(with, [&without[..without.len() - 1], &[0x80, 2, 2, 64, 0x80, 0x80, 1]].concat());
+        let read = TableDefinition::decode(&with).unwrap();
+        assert_eq!(read, definition(&[64, 1 << 14]));
+        assert_eq!(
+            [0, 1, 2, 3, 15].map(|level| read.options.block_size_at(level)),
+            [4096, 64, 1 << 14, 1 << 14, 1 << 14]
+        );
+        assert_eq!(definition(&[]).options.block_size_at(3), 4096);
+        for impossible in [&[63][..], &[(16 << 20) + 1], &[64; 16]] {
+            assert_eq!(definition(impossible).options.check().unwrap_err().kind(), ErrorKind::InvalidArgument);
+            let error = TableDefinition::decode(&definition(impossible).encode()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, TextArrays, key};
 
 use crate::batch::{RowBuffers, WriteBatch};
-use crate::block_scan::{BlockScan, FilterPlan, RowFilter};
+use crate::block_scan::{BlockScan, FilterPlan, RowFilter, ToldRows};
 use crate::iterator::{TableIterator, block_scan};
 use crate::options::Durability;
 use crate::read_options::ReadOptions;
@@ -72,6 +72,10 @@ pub struct ScanOptions {
     pub filter_plan: FilterPlan,
     /// What texts are in the batches. Default: plain arrays.
     pub texts: TextArrays,
+    /// Whether blocks may be told by their zones ([`BatchScan::told`]) instead of given as rows, where no younger entry
+    /// touches them and the snapshot sees all of them. For who counts rows, or asks what values lie between. Not with a
+    /// filter or a limit. Default: no.
+    pub tell_zones: bool,
 }
 
 impl Default for ScanOptions {
@@ -87,6 +91,7 @@ impl Default for ScanOptions {
             filter: None,
             filter_plan: FilterPlan::Automatic,
             texts: TextArrays::Plain,
+            tell_zones: false,
         }
     }
 }
@@ -332,6 +337,9 @@ impl Table {
         let schema = formats.schema().clone();
         let (lower, upper) = key_bounds(&schema, &options.lower, &options.upper)?;
         let filter = options.filter.filter(|filter| !filter.conjuncts.is_empty());
+        if options.tell_zones && (filter.is_some() || options.limit.is_some()) {
+            return Err(Error::invalid("zones do not say which rows pass a filter, nor which come first"));
+        }
         let tested = tested_columns(&schema, filter.as_ref())?;
         let all = || schema.live_columns().map(|(column, _)| column).collect();
         let projection = options.projection.unwrap_or_else(all);
@@ -356,7 +364,10 @@ impl Table {
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
         let filtering = (filter.as_ref(), options.filter_plan);
-        if let Some(blocks) = block_scan(shared, traces, (&moment.0, moment.1), &read, &wanted, filtering)? {
+        if let Some(mut blocks) = block_scan(shared, traces, (&moment.0, moment.1), &read, &wanted, filtering)? {
+            if options.tell_zones {
+                blocks.tell_zones(&projection);
+            }
             let builder = builder(Arc::new(PackedLayout::of(schema, &wanted)))?;
             let snapshot = read.snapshot.clone();
             let source = ScanSource::Blocks { scan: Box::new(blocks), _state: moment.0, _snapshot: snapshot };
@@ -498,6 +509,37 @@ impl BatchScan {
         match &self.source {
             ScanSource::Rows { rows, .. } | ScanSource::Stored { rows, .. } => rows.counters(),
             ScanSource::Blocks { scan, .. } => scan.counters(),
+        }
+    }
+
+    /// The rows that were told by zones so far, instead of given ([`ScanOptions::tell_zones`]); `None` if none can be:
+    /// the table's oldest runs are not columnar, or zones do not say all of a column, as of texts and the primary key.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mycelium_engine::{Database, Durability, Options, ScanOptions, TableOptions};
+    /// use mycelium_encoding::{Datum, DatumRef, Schema};
+    /// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+    /// # let database = Database::open("example", options)?;
+    /// let schema = Schema::parse("id int64 not null, heat int64, primary key (id)")?;
+    /// let table = database.create_typed_table("weather", schema, TableOptions::default())?;
+    /// for id in 0..50_000 {
+    ///     table.insert_row(&[DatumRef::Int64(id), DatumRef::Int64(id % 41)], Durability::Buffered)?;
+    /// }
+    /// database.compact(&table)?;
+    /// let heat = ScanOptions { projection: Some(vec![1]), tell_zones: true, ..ScanOptions::default() };
+    /// let mut scan = table.scan_batches(heat)?;
+    /// let given: usize = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+    /// let told = scan.told().unwrap();
+    /// assert_eq!(given as u64 + told.rows, 50_000);
+    /// assert!(told.blocks > 0);
+    /// assert_eq!(told.columns[0].bounds, Some((Datum::Int64(0), Datum::Int64(40))));
+    /// # Ok::<(), mycelium_engine::Error>(())
+    /// ```
+    pub fn told(&self) -> Option<&ToldRows> {
+        match &self.source {
+            ScanSource::Rows { .. } | ScanSource::Stored { .. } => None,
+            ScanSource::Blocks { scan, .. } => scan.told(),
         }
     }
 

@@ -32,6 +32,7 @@
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
+//! | `zone_aggregate` | counts, minima and maxima that zone maps know |
 //! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
 //! | `failure` | errors across the border |
 
@@ -67,6 +68,7 @@ mod table;
 mod wider_test;
 mod with_clause;
 mod written_decimal;
+mod zone_aggregate;
 
 pub use catalog::{CATALOG, Catalog, SCHEMA};
 pub use datafusion;
@@ -74,3 +76,4 @@ pub use key_range::KeyRange;
 pub use scan::MyceliumScan;
 pub use session::{Answer, ReadSummary, Session};
 pub use table::MyceliumTable;
+pub use zone_aggregate::MyceliumAggregate;

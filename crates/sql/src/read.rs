@@ -13,15 +13,17 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, ReadCounters, Result};
 use mycelium_encoding::batch::batch_of;
 use mycelium_encoding::page::{ColumnTest, Filter};
 use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, key};
-use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
+use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table, ToldRows};
 
+use crate::failure::outward;
 use crate::key_range::KeyRange;
 use crate::sql_type::{TEXTS, to_sql};
 
@@ -132,6 +134,45 @@ impl Work {
         reader.finish_lookups()
     }
 
+    /// Scans the ranges for one column, or for none, and lets blocks be told by their zones; gives `note` what it finds,
+    /// part by part. Whether it came to the end before `is_over`.
+    pub(crate) fn scan_told(
+        &self,
+        column: Option<usize>,
+        counts: &ScanCounts,
+        mut note: impl FnMut(ToldScan) -> Result<(), DataFusionError>,
+        is_over: impl Fn() -> bool,
+    ) -> Result<bool, DataFusionError> {
+        let _timer = counts.baseline.elapsed_compute().timer();
+        let definition = column.map(|column| self.schema().map(|schema| schema.columns()[column].clone()));
+        let definition = definition.transpose().map_err(outward)?;
+        for range in &self.ranges {
+            let options = ScanOptions {
+                projection: Some(column.into_iter().collect()),
+                lower: range.lower.clone(),
+                upper: range.upper.clone(),
+                snapshot: Some(self.snapshot.clone()),
+                batch_rows: self.batch_rows,
+                texts: TEXTS,
+                tell_zones: true,
+                ..ScanOptions::default()
+            };
+            let mut scan = self.table.scan_batches(options).map_err(outward)?;
+            while let Some(batch) = scan.next_or_pause().transpose().map_err(outward)? {
+                match batch {
+                    Some(batch) => note(ToldScan::of_rows(batch).map_err(outward)?)?,
+                    None if is_over() => return Ok(false),
+                    None => {}
+                }
+            }
+            counts.add(&ReadCounters::default(), &scan.counters());
+            if let Some(told) = scan.told().filter(|told| told.rows > 0) {
+                note(ToldScan::of_zones(told, definition.as_ref()).map_err(outward)?)?;
+            }
+        }
+        Ok(true)
+    }
+
     fn key_columns(&self) -> usize {
         self.table.schema().map_or(0, |schema| schema.primary_key().len())
     }
@@ -143,6 +184,35 @@ impl Work {
     /// The columns to read: those wanted, then those tested.
     fn columns_read(&self) -> Vec<usize> {
         self.projection.iter().copied().chain(self.tests.iter().map(|test| test.column)).collect()
+    }
+}
+
+/// Rows of a scan for one column, or for none.
+pub(crate) struct ToldScan {
+    pub(crate) rows: u64,
+    /// Of them, those where the column is null.
+    pub(crate) nulls: u64,
+    /// Values of the column: all, or the smallest and the largest.
+    pub(crate) values: Option<ArrayRef>,
+}
+
+impl ToldScan {
+    fn of_rows(batch: RecordBatch) -> Result<Self> {
+        let (rows, batch) = (batch.num_rows() as u64, to_sql(batch)?);
+        let values = batch.columns().first().cloned();
+        Ok(Self { rows, nulls: values.as_ref().map_or(0, |values| values.null_count() as u64), values })
+    }
+
+    fn of_zones(told: &ToldRows, column: Option<&Column>) -> Result<Self> {
+        let known = told.columns.first().cloned().unwrap_or_default();
+        let values = match (column, &known.bounds) {
+            (Some(column), Some((least, greatest))) => {
+                let both = [least, greatest].map(|bound| [bound.borrowed()]);
+                to_sql(batch_of(std::slice::from_ref(column), TEXTS, both)?)?.columns().first().cloned()
+            }
+            _ => None,
+        };
+        Ok(Self { rows: told.rows, nulls: known.nulls, values })
     }
 }
 

@@ -124,7 +124,33 @@ impl MyceliumScan {
         points_of(&self.request)
     }
 
-    fn work(&self, partition: usize, batch_rows: usize) -> Result<Work> {
+    /// The column of the table that is projected here.
+    pub(crate) fn column(&self, at: usize) -> Option<(&Schema, usize)> {
+        Some((self.request.schema.as_ref(), *self.request.projection.get(at)?))
+    }
+
+    /// Whether zones may tell most of its rows: it scans all rows of its ranges, and most entries are in columnar files.
+    pub(crate) fn is_for_zones(&self) -> bool {
+        let request = &self.request;
+        let scans = request.index.is_none() && request.tests.is_empty() && self.limit.is_none();
+        scans && self.points().is_none() && self.extent.columnar_entries * 2 >= self.extent.entries.max(1)
+    }
+
+    /// Counts what is read of a partition.
+    pub(crate) fn counts(&self, partition: usize) -> ScanCounts {
+        ScanCounts::new(&self.metrics, partition)
+    }
+
+    /// Writes which rows of which table it reads.
+    pub(crate) fn fmt_range(&self, separator: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table={}", self.request.table.name())?;
+        if self.request.ranges != [KeyRange::ALL] {
+            write!(f, "{separator}key ranges={}", shown(&self.request.ranges))?;
+        }
+        write!(f, "{separator}partitions={}", self.ranges.len())
+    }
+
+    pub(crate) fn work(&self, partition: usize, batch_rows: usize) -> Result<Work> {
         let ranges = self.ranges.get(partition).cloned();
         let ranges = ranges.ok_or_else(|| DataFusionError::Internal(format!("there is no partition {partition}")))?;
         Ok(Work {
@@ -222,6 +248,15 @@ fn equivalences(request: &ScanRequest, arrow: SchemaRef) -> Result<EquivalencePr
     Ok(properties)
 }
 
+/// The first ranges, and how many more there are.
+fn shown(ranges: &[KeyRange]) -> String {
+    let first: Vec<String> = ranges.iter().take(SHOWN).map(ToString::to_string).collect();
+    match ranges.len().saturating_sub(SHOWN) {
+        0 => first.join(" "),
+        more => format!("{} and {more} more", first.join(" ")),
+    }
+}
+
 impl DisplayAs for MyceliumScan {
     fn fmt_as(&self, style: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (request, tree) = (&self.request, matches!(style, DisplayFormatType::TreeRender));
@@ -229,13 +264,7 @@ impl DisplayAs for MyceliumScan {
         let columns: Vec<&str> =
             request.projection.iter().map(|&at| request.schema.columns()[at].name.as_str()).collect();
         write!(f, "{start}table={}{separator}columns=[{}]", request.table.name(), columns.join(", "))?;
-        let ranges: Vec<String> = request.ranges.iter().take(SHOWN).map(ToString::to_string).collect();
-        let more = if request.ranges.len() > SHOWN {
-            format!(" and {} more", request.ranges.len() - SHOWN)
-        } else {
-            String::new()
-        };
-        let ranges = format!("{}{more}", ranges.join(" "));
+        let ranges = shown(&request.ranges);
         match (&request.index, self.points()) {
             (Some(index), _) => write!(f, "{separator}index {}={ranges}", index.name())?,
             (None, Some(0)) => write!(f, "{separator}nothing can match")?,
@@ -280,7 +309,7 @@ impl ExecutionPlan for MyceliumScan {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let work = self.work(partition, context.session_config().batch_size())?;
-        let counts = ScanCounts::new(&self.metrics, partition);
+        let counts = self.counts(partition);
         if work.is_brief() {
             let batches = stream::once(async move {
                 let mut batches = Vec::new();
@@ -314,7 +343,10 @@ impl ExecutionPlan for MyceliumScan {
         let rows = most_rows(&self.extent).min(self.points().unwrap_or(usize::MAX)).div_ceil(share);
         let rows = if self.request.tests.is_empty() { rows } else { rows.div_ceil(SELECTIVITY) };
         let rows = rows.min(self.limit.unwrap_or(usize::MAX));
-        Ok(Arc::new(statistics(&self.request.schema, &self.request.projection, rows, &self.extent)))
+        let request = &self.request;
+        // Of a few rows nothing is worth to be asked for.
+        let estimates = if rows > SHORT { request.table.distinct_estimates().ok() } else { None };
+        Ok(Arc::new(statistics(&request.schema, &request.projection, rows, &self.extent, estimates.as_deref())))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -332,9 +364,15 @@ pub(crate) fn most_rows(extent: &Extent) -> usize {
     usize::try_from(extent.entries).unwrap_or(usize::MAX).max(1)
 }
 
-/// What is known of so many rows of an extent. Entries count superseded versions and deletes, so that they are an
+/// What is known of so many rows of an extent, with about how many values each column of the table has. Entries count superseded versions and deletes, so that they are an
 /// estimate; that no rows are asked for is exact.
-pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, extent: &Extent) -> Statistics {
+pub(crate) fn statistics(
+    schema: &Schema,
+    projection: &[usize],
+    rows: usize,
+    extent: &Extent,
+    distinct: Option<&[Option<u64>]>,
+) -> Statistics {
     let columns = projection.iter().filter_map(|&at| schema.columns().get(at));
     let arrow: Vec<_> = columns.clone().map(sql_field).collect();
     let mut known = Statistics::new_unknown(&arrow_schema::Schema::new(arrow));
@@ -354,8 +392,11 @@ pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, ext
         if !column.nullable {
             statistics.null_count = Precision::Exact(0);
         }
+        let estimate = distinct.and_then(|distinct| distinct.get(at).copied().flatten());
         if is_whole_key(at) {
             statistics.distinct_count = Precision::Inexact(rows);
+        } else if let Some(estimate) = estimate {
+            statistics.distinct_count = Precision::Inexact(usize::try_from(estimate).unwrap_or(rows).min(rows));
         }
     }
     known

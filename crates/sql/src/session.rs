@@ -19,6 +19,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::optimizer::{Analyzer, Optimizer, OptimizerRule};
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -44,6 +45,7 @@ use crate::null_lists::NullsOfLists;
 use crate::one_zero::OneZero;
 use crate::scan::MyceliumScan;
 use crate::statement::Statement;
+use crate::zone_aggregate::{MyceliumAggregate, ZoneAggregates};
 
 /// A session over a database: settings, snapshots under names, and statements one after the other or at the same time.
 ///
@@ -111,7 +113,10 @@ impl Session {
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
         let builder = builder.with_analyzer_rules(rules).with_optimizer_rules(optimizer_rules());
         let builder = builder.with_expr_planners(vec![Arc::new(DatesWithHours), Arc::new(DecimalArithmetic)]);
-        let mut builder = builder.with_default_features();
+        let mut plans = PhysicalOptimizer::new().rules;
+        // Before anything is put between an aggregate and its scan.
+        plans.insert(0, Arc::new(ZoneAggregates));
+        let mut builder = builder.with_physical_optimizer_rules(plans).with_default_features();
         // The last of a name is the one that is found.
         let sum: AggregateUDF = CheckedSum::default().into();
         let functions = moving_aggregates().chain([sum]).map(Arc::new);
@@ -358,7 +363,7 @@ impl Answer {
 
 impl ReadSummary {
     fn add_plan(&mut self, plan: &Arc<dyn ExecutionPlan>) {
-        if plan.is::<MyceliumScan>()
+        if (plan.is::<MyceliumScan>() || plan.is::<MyceliumAggregate>())
             && let Some(metrics) = plan.metrics()
         {
             self.add(&metrics);

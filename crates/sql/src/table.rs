@@ -128,7 +128,8 @@ impl TableProvider for MyceliumTable {
     fn statistics(&self) -> Option<Statistics> {
         let extent = self.table.extent(None, None);
         let columns = self.columns();
-        Some(statistics(&self.schema, &columns, most_rows(&extent), &extent))
+        let estimates = self.table.distinct_estimates().ok();
+        Some(statistics(&self.schema, &columns, most_rows(&extent), &extent, estimates.as_deref()))
     }
 
     async fn scan(

@@ -253,19 +253,19 @@ impl SstCursor<ColumnPosition> {
         if self.block.valid() { Ok(()) } else { self.next_block() }
     }
 
-    /// To the first entry behind the current block and behind those after it that are ruled out, as far as all their
+    /// To the first entry behind the current block and behind those after it that `is_passed` says, as far as all their
     /// keys are before `bound`: these are not read. How many they are. The last block of the file is none of them, and
     /// none of which the last key has older versions in the next block: what is newest has to be met.
     pub(crate) fn pass_blocks(
         &mut self,
         bound: Option<&[u8]>,
-        mut is_ruled_out: impl FnMut(&SstFile, usize) -> Result<bool>,
+        mut is_passed: impl FnMut(&SstFile, usize, &IndexEntry) -> Result<bool>,
     ) -> Result<u64> {
         let first = self.current + 1;
         let mut next = first;
         while next + 1 < self.file.block_count()
             && bound.is_none_or(|bound| self.index().separator_is_before(next, bound))
-            && is_ruled_out(&self.file, next)?
+            && is_passed(&self.file, next, &self.index().entry(next))?
         {
             next += 1;
         }

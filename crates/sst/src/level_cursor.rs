@@ -12,6 +12,7 @@ use crate::block::{BlockCursor, BlockPosition};
 use crate::columnar::{ColumnBlock, ColumnPosition};
 use crate::cursor::{CursorOptions, SstCursor};
 use crate::fences::SortedFiles;
+use crate::index::IndexEntry;
 use crate::reader::SstFile;
 
 /// A cursor over the entries of a run of files, ascending by fence. Owns what it needs; used by one thread at a time.
@@ -69,20 +70,22 @@ impl LevelCursor<ColumnPosition> {
         if cursor.valid() { Ok(()) } else { self.next_file(self.current) }
     }
 
-    /// From the last row of the current block to the first entry behind it. Blocks of the file that come next and are
-    /// ruled out are passed over and not read, as far as all their keys are before `bound`; how many they are.
+    /// From a row of the current block to the first entry behind the block. Blocks of the file that come next and of
+    /// which `is_passed` says so are passed over and not read, as far as all their keys are before `bound`; how many
+    /// they are.
     ///
     /// # Errors
-    /// As those of [`Cursor::next`], and those of `is_ruled_out`, which is asked of file and number of a block.
+    /// As those of [`Cursor::next`], and those of `is_passed`, which is asked of the file, the number of a block, and
+    /// what the index says of it.
     pub fn pass_blocks(
         &mut self,
         bound: Option<&[u8]>,
-        is_ruled_out: impl FnMut(&SstFile, usize) -> Result<bool>,
+        is_passed: impl FnMut(&SstFile, usize, &IndexEntry) -> Result<bool>,
     ) -> Result<u64> {
         let Some(cursor) = &mut self.cursor else { return Ok(0) };
         self.last_key.clear();
         self.last_key.extend_from_slice(cursor.key());
-        let passed = cursor.pass_blocks(bound, is_ruled_out)?;
+        let passed = cursor.pass_blocks(bound, is_passed)?;
         if !cursor.valid() {
             self.next_file(self.current)?;
         }

@@ -54,6 +54,8 @@ pub struct Properties {
     pub group: Option<Arc<Group>>,
     /// The directory of the columns; of length 0 for a file of rows.
     pub columns: BlockHandle,
+    /// Its statistics; of length 0 for a file of rows, and one that was written before there were any.
+    pub statistics: BlockHandle,
     /// Bloom filter bits per key (0: no keys in the filter).
     pub filter_bits_per_key: u64,
     /// The prefixes of keys that the filter has, too.
@@ -81,6 +83,7 @@ const COMPRESSION: u64 = 128;
 const ORIGIN: u64 = 132;
 const PREFIXES: u64 = 133;
 const MARKS: u64 = 134;
+const STATISTICS: u64 = 135;
 
 /// Those below 128 that a file may do without.
 const OPTIONAL: [u64; 3] = [GROUP, COLUMNS, FILTER_LACKS_KEYS];
@@ -140,11 +143,13 @@ impl Properties {
             group.encode(&mut bytes);
             fields.push((GROUP, bytes));
         }
-        if self.columns.len > 0 {
-            let mut bytes = Vec::new();
-            put_varint(&mut bytes, self.columns.offset);
-            put_varint(&mut bytes, self.columns.len);
-            fields.push((COLUMNS, bytes));
+        for (tag, part) in [(COLUMNS, self.columns), (STATISTICS, self.statistics)] {
+            if part.len > 0 {
+                let mut bytes = Vec::new();
+                put_varint(&mut bytes, part.offset);
+                put_varint(&mut bytes, part.len);
+                fields.push((tag, bytes));
+            }
         }
         if self.filter_lacks_keys {
             fields.push((FILTER_LACKS_KEYS, Vec::new()));
@@ -212,11 +217,8 @@ impl Properties {
                 self.group = Some(Arc::new(Group::decode(&mut reader)?));
                 reader.finish()?;
             }
-            COLUMNS => {
-                let mut reader = Reader::new(bytes);
-                self.columns = BlockHandle { offset: reader.varint()?, len: reader.varint()? };
-                reader.finish()?;
-            }
+            COLUMNS => self.columns = part_at(bytes)?,
+            STATISTICS => self.statistics = part_at(bytes)?,
             FILTER_LACKS_KEYS => match bytes {
                 [] => self.filter_lacks_keys = true,
                 _ => return Err(Error::corruption("malformed property").expected("no bytes", bytes.len())),
@@ -258,6 +260,13 @@ impl Properties {
             && (self.entry_count > 0 || self.range_delete_count > 0);
         if fits { Ok(()) } else { Err(Error::corruption("properties contradict each other")) }
     }
+}
+
+fn part_at(bytes: &[u8]) -> Result<BlockHandle> {
+    let mut reader = Reader::new(bytes);
+    let part = BlockHandle { offset: reader.varint()?, len: reader.varint()? };
+    reader.finish()?;
+    Ok(part)
 }
 
 #[cfg(test)]

@@ -481,6 +481,11 @@ impl SstFile {
         Index::of(payload_of(framed), self.index_shape)
     }
 
+    /// Whether a snapshot sees all entries of a block, of which the index says this.
+    pub fn sees_all(&self, entry: &IndexEntry, snapshot: SequenceNumber) -> bool {
+        self.options.sequence_override.unwrap_or(entry.max_sequence) <= snapshot
+    }
+
     /// Whether entries of block `i` may be visible at `snapshot`.
     #[inline]
     pub(crate) fn is_visible(&self, index: &Index<'_>, i: usize, snapshot: SequenceNumber) -> bool {
@@ -570,7 +575,7 @@ impl SstFile {
         }
         let columns = self.columns.iter().flat_map(|columns| columns.parts());
         let of_columns = columns.flat_map(|part| [part.coding, part.zones]);
-        let parts = [self.footer.index, self.footer.filter, self.footer.summaries];
+        let parts = [self.footer.index, self.footer.filter, self.footer.summaries, self.properties.statistics];
         parts.into_iter().chain(of_columns).for_each(|part| self.cache.remove(self.cache_key(part.offset)));
     }
 
@@ -704,6 +709,9 @@ pub(crate) fn read_columns(opening: &Opening, footer: &Footer, properties: &Prop
     let framed = opening.read(part)?;
     let directory = Directory::parse(payload_of(&framed), &group.columns);
     let directory = opening.parsed("directory of columns", part, directory)?;
+    if properties.statistics.len > 0 && !is_inside(properties.statistics) {
+        return misplaced("statistics of columns", properties.statistics);
+    }
     for column in &directory.parts {
         for part in [column.zones, column.coding] {
             if part.len > 0 && !is_inside(part) {

@@ -182,6 +182,11 @@ impl<B: BlockPosition> Verifier<'_, B> {
         {
             return fault("entries out of order");
         }
+        let is_second = self.last.as_ref().is_some_and(|(last_key, _)| last_key.as_slice() == key);
+        let is_plain = trailer.operation() == Operation::Put && !is_second;
+        if !is_plain && self.cells.as_ref().is_some_and(CellCheck::says_plain) {
+            return fault("an entry that the file's statistics deny");
+        }
         if trailer.operation() == Operation::RangeDelete {
             return fault("a range delete among the entries");
         }

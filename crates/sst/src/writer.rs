@@ -507,12 +507,16 @@ impl SstWriter {
         Ok(Some(columns))
     }
 
-    /// Writes the codings of texts, zone maps and directory of a columnar file.
+    /// Writes the codings of texts, zone maps, statistics and directory of a columnar file.
     fn put_columns(&mut self, columns: Option<FinishedColumns>) -> Result<BlockHandle> {
-        let (Some(columns), Some(schema), Some(group)) = (columns, self.schema.clone(), self.properties.group.clone())
+        let (Some(mut columns), Some(schema), Some(group)) =
+            (columns, self.schema.clone(), self.properties.group.clone())
         else {
             return Ok(BlockHandle::default());
         };
+        let kinds = group.columns.iter().map(|column| &schema.columns()[column].ty);
+        let statistics = columns.statistics(kinds)?;
+        self.properties.statistics = self.put_part(&statistics)?;
         let mut parts = Vec::with_capacity(group.columns.len());
         for (column, (coding, zones)) in group.columns.iter().zip(columns.into_parts()?) {
             self.scratch.clear();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use mycelium_base::{
     SequenceNumber, Trailer,
 };
 use mycelium_cache::BlockCache;
-use mycelium_encoding::{ColumnState, DatumRef, PackedLayout, Schema, key};
+use mycelium_encoding::page::compare;
+use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, Schema, key};
 use mycelium_sst::{
     ColumnarFormat, Compression, CursorOptions, FOOTER_LEN, Footer, GetScratch, OpenOptions, RunCursor, SstFile,
     SstWriter, SstWriterOptions, WantedColumns,
@@ -195,6 +197,74 @@ fn a_columnar_file_answers_as_one_of_rows() {
             assert_eq!(get(&pair.columns, &key, snapshot), get(&pair.rows, &key, snapshot), "{context}");
         }
         some_columns_are_projections(&mut rng, &pair, &entries, &context);
+        statistics_are_those_of_the_entries(&pair, &entries, &context);
+    }
+}
+
+fn statistics_are_those_of_the_entries(pair: &Pair, entries: &[Entry], context: &str) {
+    let layout = PackedLayout::of(pair.schema.clone(), &pair.group);
+    let statistics = pair.columns.column_statistics().unwrap().unwrap();
+    let all_puts = entries.iter().all(|(_, trailer, _)| trailer.operation() == Operation::Put);
+    let is_plain = all_puts && entries.windows(2).all(|pair| pair[0].0 != pair[1].0);
+    assert_eq!(statistics.is_plain, is_plain, "{context}");
+    assert!(statistics.columns.iter().map(|of_column| of_column.column).eq(pair.group.iter()), "{context}");
+    for of_column in &statistics.columns {
+        let (mut nulls, mut absent, mut values) = (0, 0, BTreeSet::new());
+        let (least, greatest) = of_column.bounds.clone().unzip();
+        for (_, trailer, value) in entries {
+            let is_row = trailer.operation() != Operation::Delete;
+            let state =
+                if is_row { layout.row(value).unwrap().get(of_column.column).unwrap() } else { ColumnState::Absent };
+            match state {
+                ColumnState::Absent => absent += 1,
+                ColumnState::Null => nulls += 1,
+                ColumnState::Value(datum) => {
+                    let order = |bound: &Option<Datum>| compare(bound.as_ref().unwrap().borrowed(), datum).unwrap();
+                    assert!(order(&least).is_le() && order(&greatest).is_ge(), "{context}: {datum:?}, {of_column:?}");
+                    values.insert(format!("{:?}", datum.to_datum()));
+                }
+            }
+        }
+        assert_eq!((of_column.nulls, of_column.absent), (nulls, absent), "{context}");
+        assert_eq!(least.is_some(), !values.is_empty(), "{context}");
+        let (estimate, exact) = (of_column.distinct.estimate() as f64, values.len() as f64);
+        assert!((estimate - exact).abs() <= 0.3 * exact + 0.5, "{context}: {estimate} of {exact}");
+    }
+}
+
+/// Statistics that say of a file what is not so, with every checksum right, are found by who verifies it.
+#[test]
+fn wrong_statistics_are_found() {
+    let schema = Arc::new(Schema::parse("id int64 not null, n int64, primary key (id)").unwrap());
+    let columns: ColumnSet = [1].into_iter().collect();
+    let group = Arc::new(Group::new(columns.clone(), GroupFormat::Columnar));
+    let layout = PackedLayout::of(schema.clone(), &columns);
+    let write = |value: i64, operation: Operation| {
+        let (disk, path) = (MemoryDisk::new(), Path::new("file.sst"));
+        let options = SstWriterOptions { file_number: 8, ..SstWriterOptions::default() };
+        let writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap();
+        let mut writer = writer.with_columns(group.clone(), schema.clone());
+        let (mut key, mut row) = (Vec::new(), Vec::new());
+        key::encode_key(&schema, &[DatumRef::Int64(1)], &mut key).unwrap();
+        layout.encode_with(|_| ColumnState::Value(DatumRef::Int64(value)), &mut row).unwrap();
+        writer.add(&key, Trailer::new(1, operation), &row).unwrap();
+        writer.finish().unwrap();
+        disk.read_bytes(path).unwrap()
+    };
+    let statistics_in = |bytes: &[u8]| {
+        let part = open(bytes).unwrap().properties().statistics;
+        part.offset as usize..(part.offset + part.len) as usize
+    };
+    let right = write(7, Operation::Put);
+    for (value, operation) in [(8, Operation::Put), (7, Operation::Patch)] {
+        let other = write(value, operation);
+        let (place, of_other) = (statistics_in(&right), statistics_in(&other));
+        assert_eq!(place, of_other, "they lie in the same place, so that checksums agree");
+        // One of which the rows are other ones, or patches, with the statistics of the right one.
+        let mut wrong = other.clone();
+        wrong[of_other].copy_from_slice(&right[place]);
+        assert!(open(&wrong).unwrap().verify(|_| {}).unwrap_err().is_corruption(), "{value} {operation:?}");
+        open(&other).unwrap().verify(|_| {}).unwrap();
     }
 }
 
@@ -276,7 +346,9 @@ fn repeated_texts_make_a_dictionary_and_dense_keys_take_no_room() {
     assert!(summary.raw_value_bytes > 20_000 * 40);
 }
 
-const GOLDEN: &str = "tests/golden/format-5-gaps-in-keys.sst";
+const GOLDEN: &str = "tests/golden/format-5-statistics.sst";
+/// As it was written before files had statistics.
+const GOLDEN_WITHOUT_STATISTICS: &str = "tests/golden/format-5-gaps-in-keys.sst";
 /// As version 3 wrote it.
 const GOLDEN_WITHOUT_GAPS: &str = "tests/golden/format-3-columnar.sst";
 
@@ -414,17 +486,23 @@ fn the_golden_file_is_read_and_written() {
     }
     let golden = std::fs::read(GOLDEN).unwrap();
     assert!(golden == bytes, "the writer writes another file than the golden one");
-    let without_gaps = std::fs::read(GOLDEN_WITHOUT_GAPS).unwrap();
-    let found =
-        [(golden, ColumnarFormat::KeysWithGaps), (without_gaps, ColumnarFormat::Plain)].map(|(bytes, format)| {
-            let footer_at = bytes.len() - FOOTER_LEN;
-            assert_eq!(Footer::parse(&bytes[footer_at..], 8, footer_at as u64).unwrap().columnar, Some(format));
-            let file = open(&bytes).unwrap();
-            assert_eq!(file.verify(|_| {}).unwrap().entries, 200);
-            scan(&mut RunCursor::new([file], CursorOptions::default()))
-        });
+    let [without_statistics, without_gaps] =
+        [GOLDEN_WITHOUT_STATISTICS, GOLDEN_WITHOUT_GAPS].map(|path| std::fs::read(path).unwrap());
+    let files = [
+        (golden, ColumnarFormat::KeysWithGaps, true),
+        (without_statistics, ColumnarFormat::KeysWithGaps, false),
+        (without_gaps, ColumnarFormat::Plain, false),
+    ];
+    let found = files.map(|(bytes, format, has_statistics)| {
+        let footer_at = bytes.len() - FOOTER_LEN;
+        assert_eq!(Footer::parse(&bytes[footer_at..], 8, footer_at as u64).unwrap().columnar, Some(format));
+        let file = open(&bytes).unwrap();
+        assert_eq!(file.verify(|_| {}).unwrap().entries, 200);
+        assert_eq!(file.column_statistics().unwrap().is_some(), has_statistics);
+        scan(&mut RunCursor::new([file], CursorOptions::default()))
+    });
     assert_eq!(found[0].len(), 200);
-    assert!(found[0] == found[1], "the versions differ in what they hold");
+    assert!(found[0] == found[1] && found[1] == found[2], "the versions differ in what they hold");
 }
 
 #[test]

@@ -74,6 +74,8 @@ pub struct Configuration {
     pub cache_bytes: usize,
     /// Bytes of a data block.
     pub block_bytes: usize,
+    /// The same below level 0, if it is another.
+    pub deeper_block_bytes: Option<usize>,
     /// Entries between restarts of a block.
     pub restart_interval: usize,
     /// How levels are kept.
@@ -205,6 +207,7 @@ const BASE: Configuration = Configuration {
     memtable_bytes: 16 << 10,
     cache_bytes: 256 << 10,
     block_bytes: 1 << 10,
+    deeper_block_bytes: None,
     restart_interval: 16,
     policy: leveled(4),
     level0_trigger: 2,
@@ -448,6 +451,7 @@ fn of_files_and_reads() -> Vec<Configuration> {
             subcompactions: 3,
             file_bytes: 1 << 10,
             block_bytes: 128,
+            deeper_block_bytes: Some(512),
             memtable_bytes: 4 << 10,
             changing_columns: true,
             expiring: true,

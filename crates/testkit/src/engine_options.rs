@@ -73,6 +73,7 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
     TableOptions {
         policy: policy(configuration),
         block_size: configuration.block_bytes,
+        deeper_block_sizes: configuration.deeper_block_bytes.into_iter().collect(),
         restart_interval: configuration.restart_interval,
         compression: per_level,
         filter_bits: vec![configuration.filter_bits],

@@ -37,6 +37,7 @@ pub mod shrink;
 pub mod store;
 mod stored_rows;
 pub mod tables;
+mod told_checks;
 mod transformers;
 mod view_checks;
 

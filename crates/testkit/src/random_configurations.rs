@@ -104,6 +104,7 @@ impl Configuration {
             prefix_filter: *pick(rng, &[None, Some(1), Some(3)]),
             expiring: rng.random(),
             archiving: false,
+            deeper_block_bytes: *pick(rng, &[None, None, Some(128), Some(2 << 10)]),
         };
         drawn.in_some_format(rng)
     }

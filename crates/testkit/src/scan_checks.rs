@@ -11,9 +11,10 @@ use mycelium_encoding::{Datum, RecordBatchBuilder, TextArrays};
 use mycelium_engine::{FilterPlan, ScanOptions, Snapshot, Table};
 
 use crate::index_checks::order_of;
+use crate::told_checks::check_told;
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// What is read, but for columns that a table does not have.
 const PROJECTIONS: [&[usize]; 7] =
@@ -63,7 +64,7 @@ impl Draw {
     }
 
     fn texts(self) -> TextArrays {
-        [TextArrays::Plain, TextArrays::Views][self.0 % 2]
+        [TextArrays::Plain, TextArrays::Views, TextArrays::Dictionaries][self.0 / 5 % 3]
     }
 
     fn filter_plan(self) -> FilterPlan {
@@ -78,6 +79,7 @@ pub(crate) fn check_scans(table: &Table, rows: &Rows, snapshot: Option<&Snapshot
     }
     let projection = projection_of(table, draw)?;
     check_scan(table, (rows, draw.bounds(rows)), snapshot, draw, (&projection, None))?;
+    check_told(table, (rows, draw.bounds(rows)), snapshot, draw.0)?;
     if draw.0.is_multiple_of(4) {
         check_parts(table, rows.len(), snapshot, 2 + draw.0 / 4 % 4)?;
     }
@@ -187,6 +189,7 @@ fn open_scan(
         filter: filter.cloned(),
         filter_plan: draw.filter_plan(),
         snapshot: snapshot.cloned(),
+        ..ScanOptions::default()
     };
     let (mut scan, mut at) = (table.scan_batches(options)?, 0);
     let differs = |at: usize, of: usize| Error::invalid(format!("{at} rows or more, not the {of} expected"));

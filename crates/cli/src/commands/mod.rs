@@ -193,6 +193,8 @@ pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> 
             CompressionArg::Lz4 => Compression::Lz4,
             CompressionArg::Zstd => Compression::Zstd(3),
         }],
+        block_size: args.block_size.first().copied().unwrap_or_default(),
+        deeper_block_sizes: args.block_size.iter().skip(1).copied().collect(),
         filter_bits: vec![args.filter_bits],
         prefix_filter: args.prefix_filter,
         ..TableOptions::default()

@@ -20,7 +20,7 @@ use crate::cell_moves::{arrange, make_room, remove, remove_texts, weave, weave_t
 use crate::packed::{RawColumn, array};
 use crate::page::{Page, PageRows, slot32, slot64};
 use crate::row_format::Plain;
-use crate::text_views::{TextViews, too_much_text};
+use crate::text_codes::{TextCodes, too_much_text};
 use crate::{ColumnState, ColumnType, DatumRef, PackedLayout, TimeUnit};
 
 #[cold]
@@ -53,7 +53,7 @@ enum Values {
     Width8(Vec<u64>),
     Width16(Vec<u128>),
     Variable { ends: Vec<i32>, bytes: Vec<u8> },
-    Views(TextViews),
+    Codes(TextCodes),
 }
 
 impl Values {
@@ -65,7 +65,7 @@ impl Values {
             (_, Some(4)) => Self::Width4(Vec::new()),
             (_, Some(8)) => Self::Width8(Vec::new()),
             (_, Some(_)) => Self::Width16(Vec::new()),
-            (ColumnType::Utf8, None) if texts == TextArrays::Views => Self::Views(TextViews::with_capacity(0)),
+            (ColumnType::Utf8, None) if texts != TextArrays::Plain => Self::Codes(TextCodes::with_capacity(0)),
             (_, None) => Self::Variable { ends: vec![0], bytes: Vec::new() },
         }
     }
@@ -83,7 +83,7 @@ impl Values {
                 ends.reserve(rows);
                 bytes.reserve(text.min(MOST_ROOM));
             }
-            Self::Views(views) => views.codes_mut().reserve(rows),
+            Self::Codes(codes) => codes.codes_mut().reserve(rows),
         }
     }
 
@@ -97,7 +97,7 @@ impl Values {
             Self::Width8(values) => values.len(),
             Self::Width16(values) => values.len(),
             Self::Variable { ends, .. } => ends.len() - 1,
-            Self::Views(views) => views.len(),
+            Self::Codes(codes) => codes.len(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Values {
     fn bytes(&self) -> usize {
         match self {
             Self::Variable { bytes, .. } => bytes.len(),
-            Self::Views(views) => views.bytes(),
+            Self::Codes(codes) => codes.bytes(),
             _ => 0,
         }
     }
@@ -182,7 +182,7 @@ impl ColumnBuilder {
             Values::Width8(values) => values.push(u64::from_le_bytes(raw.map_or(Ok([0; 8]), array)?)),
             Values::Width16(values) => values.push(u128::from_le_bytes(raw.map_or(Ok([0; 16]), array)?)),
             Values::Variable { ends, bytes } => push_text(ends, bytes, raw.unwrap_or_default())?,
-            Values::Views(views) => views.push(raw)?,
+            Values::Codes(codes) => codes.push(raw)?,
         }
         Ok(self.values.bytes())
     }
@@ -195,7 +195,7 @@ impl ColumnBuilder {
             (Values::Width8(values), Plain::Number(number)) => values.push(number),
             (Values::Width4(values), Plain::Number(number)) => values.push(number as u32),
             (Values::Variable { ends, bytes }, Plain::Bytes(text)) => push_text(ends, bytes, text)?,
-            (Values::Views(views), Plain::Bytes(text)) => views.push(Some(text))?,
+            (Values::Codes(codes), Plain::Bytes(text)) => codes.push(Some(text))?,
             _ => return Err(Error::corruption("a value is of another kind than its column")),
         }
         Ok(self.values.bytes())
@@ -271,7 +271,7 @@ impl ColumnBuilder {
                 ends.push(i32::try_from(bytes.len()).map_err(|_| too_much_text())?);
                 Ok(())
             })?,
-            Values::Views(views) => views.append(page, rows, scratch)?,
+            Values::Codes(codes) => codes.append(page, rows, scratch)?,
             Values::Bits(bits) => match rows {
                 PageRows::Range(rows) => page.each_ordinal(rows.clone(), scratch, |value| bits.append(value != 0)),
                 PageRows::Some(_) => None,
@@ -282,7 +282,7 @@ impl ColumnBuilder {
 
     /// Whether cells can be overwritten.
     pub(super) fn can_overwrite(&self) -> bool {
-        !matches!(self.values, Values::Bits(_) | Values::Variable { .. } | Values::Views(_))
+        !matches!(self.values, Values::Bits(_) | Values::Variable { .. } | Values::Codes(_))
     }
 
     /// See [`RecordBatchBuilder::overwrite`]; `None` if there is no such row, or cells cannot be overwritten.
@@ -293,7 +293,7 @@ impl ColumnBuilder {
             Values::Width4(values) => put_each(values, cells, |value| value as u32),
             Values::Width8(values) => put_each(values, cells, |value| value as u64),
             Values::Width16(values) => put_each(values, cells, |value| value),
-            Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => None,
+            Values::Bits(_) | Values::Variable { .. } | Values::Codes(_) => None,
         }
     }
 
@@ -305,7 +305,7 @@ impl ColumnBuilder {
             Values::Width4(values) => make_room(values, first, places),
             Values::Width8(values) => make_room(values, first, places),
             Values::Width16(values) => make_room(values, first, places),
-            Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => return None,
+            Values::Bits(_) | Values::Variable { .. } | Values::Codes(_) => return None,
         }
         self.nulls.append_n_non_nulls(places.len());
         Some(())
@@ -337,7 +337,7 @@ impl ColumnBuilder {
                     ends.push(bytes.len() as i32);
                 }
             }
-            Values::Views(views) => arrange(views.codes_mut(), first, places),
+            Values::Codes(codes) => arrange(codes.codes_mut(), first, places),
         }
         self.arrange_nulls(first, places);
     }
@@ -353,7 +353,7 @@ impl ColumnBuilder {
             Values::Width8(values) => remove(values, first, places),
             Values::Width16(values) => remove(values, first, places),
             Values::Variable { ends, bytes } => remove_texts(ends, bytes, first, places),
-            Values::Views(views) => remove(views.codes_mut(), first, places),
+            Values::Codes(codes) => remove(codes.codes_mut(), first, places),
         }
         match self.nulls.as_slice().is_some() {
             true => self.arrange_nulls(first, &without(cells, places)),
@@ -384,7 +384,7 @@ impl ColumnBuilder {
             Values::Width8(values) => weave(values, first, places),
             Values::Width16(values) => weave(values, first, places),
             Values::Variable { ends, bytes } => weave_texts(ends, bytes, first, places),
-            Values::Views(views) => weave(views.codes_mut(), first, places),
+            Values::Codes(codes) => weave(codes.codes_mut(), first, places),
         }
         if self.nulls.as_slice().is_some() {
             self.arrange_nulls(first, &woven(cells, places));
@@ -405,7 +405,8 @@ impl ColumnBuilder {
                     Arc::new(BinaryArray::try_new(offsets, bytes, nulls)?)
                 });
             }
-            Values::Views(views) => return views.finish(nulls),
+            Values::Codes(codes) if self.texts == TextArrays::Dictionaries => return codes.finish_dictionary(nulls),
+            Values::Codes(codes) => return codes.finish_views(nulls),
             Values::Width1(values) => Buffer::from_vec(values),
             Values::Width2(values) => Buffer::from_vec(values),
             Values::Width4(values) => Buffer::from_vec(values),

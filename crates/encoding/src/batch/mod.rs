@@ -2,7 +2,7 @@
 //!
 //! [`RecordBatchBuilder`] takes (key, packed value) pairs in scan order and appends the projected columns straight from
 //! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch. Texts are
-//! plain arrays or views ([`TextArrays`]). Rows in other formats are read column by column
+//! plain arrays, views or dictionaries ([`TextArrays`]). Rows in other formats are read column by column
 //! ([`RecordBatchBuilder::append_stored`]). Where rows lie in columnar files it takes whole pages of columns instead
 //! ([`RecordBatchBuilder::append_cells`]).
 //!
@@ -50,6 +50,11 @@ pub enum TextArrays {
     /// `Utf8View`: a text that is there once for many rows, as one of a dictionary's, is not copied for each, and short
     /// ones are compared as integers.
     Views,
+    /// `Dictionary(UInt32, Utf8)`: rows have codes. What comes out of files with dictionaries keeps its codes, moved by
+    /// where its dictionary begins in that of the batch, which has those of all files that its rows are of, one behind
+    /// the other, and then texts that come by themselves. So a text may be there more than once, and a batch of rows of
+    /// one file has that file's dictionary, whose codes are ordered as its texts.
+    Dictionaries,
 }
 
 /// Collects rows into record batches. Not thread-safe; reuse it for all batches of a scan.

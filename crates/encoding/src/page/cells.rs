@@ -13,6 +13,7 @@ use mycelium_base::{Error, Result};
 use super::cell_state::State;
 use super::coding::TextCoding;
 use super::dictionary::Dictionary;
+use super::distinct::DistinctSketch;
 use super::encode::{PageCells, PageValues};
 use super::ordinal::ordinal;
 use super::symbol_table::TextCompressor;
@@ -182,6 +183,15 @@ impl Cells {
         Ok(())
     }
 
+    /// Notes which values these rows have, as [`Cells::encode`] takes them.
+    ///
+    /// # Errors
+    /// As [`Cells::encode`].
+    pub fn note_distinct(&self, rows: Range<usize>, sketch: &mut DistinctSketch) -> Result<()> {
+        self.page_cells(rows)?.note_distinct(sketch);
+        Ok(())
+    }
+
     fn page_cells(&self, rows: Range<usize>) -> Result<PageCells<'_>> {
         let values = match &self.values {
             Values::Ordinals(values) => PageValues::Ordinals(some_of(values, &rows)?),
@@ -264,6 +274,17 @@ enum Finished {
     Texts(Symbols, Option<Box<TextCompressor>>),
 }
 
+impl Finished {
+    fn len(&self) -> usize {
+        match self {
+            Self::Ordinals(values) => values.len(),
+            Self::Wide(values) => values.len(),
+            Self::Codes(_, codes) => codes.len(),
+            Self::Texts(symbols, _) => symbols.len(),
+        }
+    }
+}
+
 /// The cells of a column of a file, to be encoded block by block.
 #[derive(Debug)]
 pub struct FinishedCells {
@@ -287,6 +308,23 @@ impl FinishedCells {
     /// # Errors
     /// `ErrorKind::InvalidArgument` if there are no such rows.
     pub fn encode(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<Zone> {
+        let cells = self.page_cells(rows)?;
+        cells.encode(out);
+        Ok(cells.zone())
+    }
+
+    /// Notes which values all rows have: those of a dictionary once, however many rows have them.
+    pub fn note_distinct(&self, sketch: &mut DistinctSketch) {
+        match &self.values {
+            Finished::Codes(dictionary, _) => dictionary.values().for_each(|text| sketch.note_text(text)),
+            values => {
+                let all = self.page_cells(0..values.len());
+                all.into_iter().for_each(|cells| cells.note_distinct(sketch));
+            }
+        }
+    }
+
+    fn page_cells(&self, rows: Range<usize>) -> Result<PageCells<'_>> {
         let values = match &self.values {
             Finished::Ordinals(values) => PageValues::Ordinals(some_of(values, &rows)?),
             Finished::Wide(values) => PageValues::Wide(some_of(values, &rows)?),
@@ -297,9 +335,7 @@ impl FinishedCells {
             Finished::Texts(..) => return Err(no_rows()),
         };
         let states = self.states.as_ref().map(|states| some_of(states, &rows)).transpose()?;
-        let cells = PageCells { kind: &self.kind, rows: rows.len(), values, states };
-        cells.encode(out);
-        Ok(cells.zone())
+        Ok(PageCells { kind: &self.kind, rows: rows.len(), values, states })
     }
 }
 

@@ -9,17 +9,37 @@ use crate::{Datum, DatumRef};
 /// after it, which takes more where it begins with as many that are the greatest there are.
 const MAX_TEXT: usize = 64;
 
-/// The smallest and the largest value of a page, and how many are null.
+/// The smallest and the largest value of a page, how many are null, and how many say nothing.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Zone {
     bounds: Option<(Datum, Datum)>,
     null_count: u32,
+    absent_count: u32,
 }
 
 impl Zone {
-    /// The zone of values between these two, and so many nulls.
-    pub(crate) fn new(bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, null_count: u32) -> Self {
-        Self { bounds: bounds.map(|(least, greatest)| (cut_down(least), cut_up(greatest))), null_count }
+    /// The zone of values between these two, so many nulls, and so many absent cells.
+    pub(crate) fn new(bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, null_count: u32, absent_count: u32) -> Self {
+        let bounds = bounds.map(|(least, greatest)| (cut_down(least), cut_up(greatest)));
+        Self { bounds, null_count, absent_count }
+    }
+
+    /// The zone of the values of both.
+    pub fn join(&mut self, other: &Self) {
+        self.null_count = self.null_count.saturating_add(other.null_count);
+        self.absent_count = self.absent_count.saturating_add(other.absent_count);
+        let Some((other_least, other_greatest)) = &other.bounds else { return };
+        let Some((least, greatest)) = &mut self.bounds else {
+            self.bounds.clone_from(&other.bounds);
+            return;
+        };
+        let is_before = |a: &Datum, b: &Datum| compare(a.borrowed(), b.borrowed()) == Some(Ordering::Less);
+        if is_before(other_least, least) {
+            least.clone_from(other_least);
+        }
+        if is_before(greatest, other_greatest) {
+            greatest.clone_from(other_greatest);
+        }
     }
 
     /// No value is smaller; `None` if there is no value.
@@ -35,6 +55,11 @@ impl Zone {
     /// Nulls.
     pub fn null_count(&self) -> u32 {
         self.null_count
+    }
+
+    /// Cells of entries that say nothing of the column.
+    pub fn absent_count(&self) -> u32 {
+        self.absent_count
     }
 
     /// Whether a value lies in the zone.

@@ -9,6 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
 use arrow_array::{ArrayRef, StringArray};
 use mycelium_base::ColumnSet;
 use mycelium_encoding::page::{Bitmap, Cells, Encoding, Page, PageTest, Test, TextCoding, Zone};
@@ -396,11 +397,16 @@ fn compiled_tests_rule_out_at_least_the_zones_that_the_tests_rule_out() {
 
 /// Texts of views as a plain array; other arrays as they are.
 fn plain(array: &ArrayRef) -> ArrayRef {
+    if let Some(codes) = array.as_dictionary_opt::<UInt32Type>() {
+        return Arc::new(codes.downcast_dict::<StringArray>().unwrap().into_iter().collect::<StringArray>());
+    }
     match array.as_string_view_opt() {
         Some(views) => Arc::new(views.iter().collect::<StringArray>()),
         None => array.clone(),
     }
 }
+
+const TEXTS: [TextArrays; 3] = [TextArrays::Plain, TextArrays::Views, TextArrays::Dictionaries];
 
 #[test]
 fn a_dictionary_s_texts_are_there_once_for_all_rows_of_a_batch() {
@@ -410,16 +416,27 @@ fn a_dictionary_s_texts_are_there_once_for_all_rows_of_a_batch() {
     let file = write(gather(&kind, &all), &mut SmallRng::seed_from_u64(1));
     let schema = Arc::new(Schema::parse("k int64 not null, c utf8, primary key (k)").unwrap());
     let layout = Arc::new(PackedLayout::of(schema, &ColumnSet::from_iter([1])));
-    let mut builder = RecordBatchBuilder::with_texts(layout, &[1], usize::MAX, TextArrays::Views).unwrap();
-    for _ in 0..2 {
-        for page in file.pages(&kind).iter().filter(|page| page.rows() >= 3) {
-            builder.append_cells(0, page, 0..page.rows()).unwrap();
-            builder.end_rows(page.rows());
+    let builder = |texts| RecordBatchBuilder::with_texts(layout.clone(), &[1], usize::MAX, texts).unwrap();
+    for mut builder in [TextArrays::Views, TextArrays::Dictionaries].map(builder) {
+        for _ in 0..2 {
+            for page in file.pages(&kind).iter().filter(|page| page.rows() >= 3) {
+                builder.append_cells(0, page, 0..page.rows()).unwrap();
+                builder.end_rows(page.rows());
+            }
+            let batch = builder.finish().unwrap();
+            assert!(batch.num_rows() > 800);
+            match batch.column(0).as_any_dictionary_opt() {
+                Some(codes) => {
+                    let texts: Vec<_> = codes.values().as_string::<i32>().iter().flatten().map(str::to_owned).collect();
+                    assert_eq!(texts, [0, 1, 2].map(text), "the codes are those of the file, in order");
+                }
+                None => {
+                    let views = batch.column(0).as_string_view();
+                    let bytes: usize = views.data_buffers().iter().map(|buffer| buffer.len()).sum();
+                    assert_eq!(bytes, 3 * text(0).len());
+                }
+            }
         }
-        let batch = builder.finish().unwrap();
-        let views = batch.column(0).as_string_view();
-        assert!(batch.num_rows() > 800);
-        assert_eq!(views.data_buffers().iter().map(|buffer| buffer.len()).sum::<usize>(), 3 * text(0).len());
     }
 }
 
@@ -478,7 +495,7 @@ fn batches_take_pages_as_they_take_rows() {
             let file = write(gather(&kind, &all), &mut rng);
             let builder = |texts| RecordBatchBuilder::with_texts(layout.clone(), &[1], usize::MAX, texts).unwrap();
             let mut by_rows = builder(TextArrays::Plain);
-            let mut by_pages = [TextArrays::Plain, TextArrays::Views].map(builder);
+            let mut by_pages = TEXTS.map(builder);
             let mut first = 0;
             for page in file.pages(&kind) {
                 let (from, to) = (page.rows() / 3, page.rows());
@@ -528,7 +545,7 @@ fn batches_take_pages_as_they_take_rows() {
                 first += page.rows();
             }
             let expected = by_rows.finish().unwrap();
-            for (builder, texts) in by_pages.iter_mut().zip([TextArrays::Plain, TextArrays::Views]) {
+            for (builder, texts) in by_pages.iter_mut().zip(TEXTS) {
                 let found = builder.finish().unwrap();
                 assert_eq!(found.schema_ref().as_ref().field(0), &schema.columns()[1].to_arrow_with(texts));
                 assert_eq!(&plain(found.column(0)), expected.column(0), "{name}, seed {seed}, {texts:?}");
@@ -614,7 +631,7 @@ fn malformed_pages_give_errors_or_other_cells_but_never_a_panic() {
                 let compiled = PageTest::new(&test(&mut rng, &kind, &all), &kind, coding.as_ref());
                 page.filter(&compiled, &mut selection).unwrap_or_default();
                 Cells::new(&kind).append(&page, 0..rows).unwrap_or_default();
-                for texts in [TextArrays::Plain, TextArrays::Views] {
+                for texts in TEXTS {
                     let mut builder = RecordBatchBuilder::with_texts(layout.clone(), &[1], rows, texts).unwrap();
                     if builder.append_cells(0, &page, 0..rows).is_ok() {
                         builder.end_rows(rows);

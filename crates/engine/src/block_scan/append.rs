@@ -32,22 +32,35 @@ impl BlockScan {
     }
 
     /// Leaves the next `count` rows of the layer. Of a layer of one run, blocks behind them that the filter rules out
-    /// by their zones are left, too, and not read, if nothing else has a key among theirs.
+    /// by their zones, or that are told by them, are left, too, and not read, if nothing else has a key among theirs.
     fn pass_rows(&mut self, count: usize) -> Result<()> {
-        let Self { runs, layers, at, touched, key: bound, row, counters, .. } = self;
+        let Self { runs, layers, at, told, row, .. } = self;
         let of_layer = &layers[*at].runs;
-        if let [run] = of_layer[..]
-            && !runs[run].tests.is_empty()
-            && runs[run].ends_block(count)
-        {
-            let others = runs.iter().enumerate().filter(|(other, _)| *other != run);
-            let next = others.filter_map(|(_, other)| other.key()).chain(touched.key()).min();
-            let is_bounded = next.is_some();
-            bound.clear();
-            bound.extend_from_slice(next.unwrap_or_default());
-            return runs[run].pass_block(is_bounded.then_some(bound.as_slice()), row, counters);
+        let alone = if let [run] = of_layer[..] { Some(run).filter(|&run| runs[run].ends_block(count)) } else { None };
+        match alone {
+            Some(run) if told.is_some() || !runs[run].tests.is_empty() => {
+                let bound = self.next_beside(run);
+                let Self { runs, told, row, counters, snapshot, key, .. } = self;
+                let bound = bound.then_some(key.as_slice());
+                match told {
+                    Some(told) => runs[run].tell_blocks(bound, row, (told, *snapshot), counters),
+                    None => runs[run].pass_block(bound, row, counters),
+                }
+            }
+            _ => of_layer.iter().try_for_each(|&run| runs[run].pass(count, row)),
         }
-        of_layer.iter().try_for_each(|&run| runs[run].pass(count, row))
+    }
+
+    /// Makes `key` that before which nothing has a say but this run; whether there is one.
+    fn next_beside(&mut self, run: usize) -> bool {
+        let Self { runs, touched, all_range_deletes, upper, key: bound, .. } = self;
+        let others = runs.iter().enumerate().filter(|(other, _)| *other != run).filter_map(|(_, other)| other.key());
+        let deleted = all_range_deletes.next_start(bound);
+        let next = others.chain(touched.key()).chain(deleted).chain(upper.as_deref()).min();
+        let is_bounded = next.is_some();
+        bound.clear();
+        bound.extend_from_slice(next.unwrap_or_default());
+        is_bounded
     }
 
     /// Changes cells of the rows that passed, the first of which is `first` in the batch. Both ascend.

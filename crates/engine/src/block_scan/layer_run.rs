@@ -7,6 +7,7 @@ use mycelium_merge::ColumnMerge;
 use mycelium_sst::{ColumnBlock, ColumnPosition, ColumnZones, LevelCursor, SstFile};
 
 use super::row_filter::RowFilter;
+use super::told::Told;
 
 /// A run that may be part of a layer, and where the scan is in it.
 pub(crate) struct LayerRun {
@@ -134,11 +135,7 @@ impl LayerRun {
         }
         self.rows += count as u64;
         self.cursor.go_to(row + count)?;
-        // Older versions of a block's last key may go on in the next block.
-        while ends_block && self.key() == Some(last) {
-            self.cursor.next()?;
-        }
-        Ok(())
+        if ends_block { self.pass_older(last) } else { Ok(()) }
     }
 
     /// Whether `count` rows of the current block are all that are left of it.
@@ -156,13 +153,10 @@ impl LayerRun {
         last: &mut Vec<u8>,
         counters: &mut ReadCounters,
     ) -> Result<()> {
-        let Some((block, row)) = self.block() else { return Ok(()) };
-        let rows = block.rows();
-        block.write_key(rows - 1, last)?;
-        self.rows += (rows - row) as u64;
+        self.count_to_block_end(last)?;
         let Self { cursor, tests, compiled, .. } = self;
         let mut ruling = None;
-        counters.blocks_skipped_by_zone += cursor.pass_blocks(bound, |file, number| {
+        counters.blocks_skipped_by_zone += cursor.pass_blocks(bound, |file, number, _| {
             compiled.compile(tests, file)?;
             let is_ruled_out = match ruling {
                 Some(test) => compiled.is_ruled_out(tests, test, number),
@@ -173,6 +167,36 @@ impl LayerRun {
             };
             is_ruled_out.map_err(|error| in_file(error, file))
         })?;
+        self.pass_older(last)
+    }
+
+    /// Leaves the rest of the current block, as [`LayerRun::pass`] does, and blocks behind it that are told by their
+    /// zones, if all of their keys are before `bound`: these are not read.
+    pub(super) fn tell_blocks(
+        &mut self,
+        bound: Option<&[u8]>,
+        last: &mut Vec<u8>,
+        (told, snapshot): (&mut Told, SequenceNumber),
+        counters: &mut ReadCounters,
+    ) -> Result<()> {
+        self.count_to_block_end(last)?;
+        counters.blocks_skipped_by_zone += self.cursor.pass_blocks(bound, |file, number, entry| {
+            told.tell((file, number, entry), snapshot).map_err(|error| in_file(error, file))
+        })?;
+        self.pass_older(last)
+    }
+
+    /// Counts what is left of the current block, and writes its last key.
+    fn count_to_block_end(&mut self, last: &mut Vec<u8>) -> Result<()> {
+        let Some((block, row)) = self.block() else { return Ok(()) };
+        let rows = block.rows();
+        block.write_key(rows - 1, last)?;
+        self.rows += (rows - row) as u64;
+        Ok(())
+    }
+
+    /// Leaves older versions of a block's last key, which may go on in the next block.
+    fn pass_older(&mut self, last: &[u8]) -> Result<()> {
         while self.key() == Some(last) {
             self.cursor.next()?;
         }

@@ -26,7 +26,8 @@
 //! 7. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to
 //!    filter first and to check what is found ([`check`]); which of the two it is, is judged again and again
 //!    ([`plan`]).
-//! 8. A stretch or interval ends before its texts would be more than the batch still takes, which is seen from the ends
+//! 8. Who asks for counts, minima and maxima may be told blocks by their zones ([`told`]).
+//! 9. A stretch or interval ends before its texts would be more than the batch still takes, which is seen from the ends
 //!    of texts and the longest of a dictionary, before anything is appended.
 //!
 //! Cost: O(runs) a stretch or interval and column, not a row, beside what the rows themselves take; O(log) more for
@@ -43,6 +44,7 @@ mod patches;
 mod plan;
 mod row_filter;
 mod stretch;
+mod told;
 mod touched;
 
 use std::sync::Arc;
@@ -56,11 +58,13 @@ use self::interleave::Interleaving;
 use self::layer::Layer;
 use self::patches::{Overwrite, PatchShapes};
 use self::plan::Plan;
+use self::told::Told;
 use self::touched::{Rest, Touched};
 use crate::sources::Source;
 use crate::traces::ScanTally;
 
 pub use plan::FilterPlan;
+pub use told::{ToldColumn, ToldRows};
 
 pub(crate) use layer_run::LayerRun;
 pub(crate) use row_filter::RowFilter;
@@ -118,6 +122,8 @@ pub(crate) struct BlockScan {
     all_range_deletes: RangeDeleteSet,
     merge: ColumnMerge,
     filter: Option<RowFilter>,
+    /// What is told in place of rows, if anything may be.
+    told: Option<Told>,
     plan: Plan,
     upper: Option<Vec<u8>>,
     tally: Option<Arc<ScanTally>>,
@@ -194,6 +200,7 @@ impl BlockScan {
             all_range_deletes: RangeDeleteSet::new(&deletes),
             merge: ColumnMerge::new(plan),
             filter,
+            told: None,
             upper,
             tally,
             counters,
@@ -208,6 +215,17 @@ impl BlockScan {
             scan.begin_checking()?;
         }
         Ok(scan)
+    }
+
+    /// From now on rows of these columns may be told by zones. There is no filter.
+    pub(crate) fn tell_zones(&mut self, columns: &[usize]) {
+        debug_assert!(self.filter.is_none(), "zones do not say which rows pass");
+        self.told = Told::new(self.merge.plan().layout().schema(), columns);
+    }
+
+    /// What was told.
+    pub(crate) fn told(&self) -> Option<&ToldRows> {
+        self.told.as_ref().map(|told| &told.rows)
     }
 
     /// Appends rows until the builder is full, `left` is used up, or there are no more.

@@ -9,11 +9,12 @@ mod verdicts;
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use mycelium_base::{ColumnSet, Error, FileNumber, Group, ReadCounters, Result};
 use mycelium_encoding::FragmentFormat;
+use mycelium_encoding::page::DistinctSketch;
 use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
 use mycelium_sst::{FenceList, FenceLists, Fences, FileFilters, ScanPrefix, SortedFiles, SstFile};
@@ -128,6 +129,8 @@ pub(crate) struct Tree {
     rows: f64,
     /// How rows of columns that were asked for are put together.
     merge_plans: ArcSwap<Vec<(ColumnSet, Arc<MergePlan>)>>,
+    /// By column of the schema, about how many values there are in columnar files, once that was asked for.
+    distinct: OnceLock<Arc<[Option<u64>]>>,
 }
 
 /// Sets of columns whose merge plans a tree keeps.
@@ -183,8 +186,9 @@ impl Tree {
         let has_range_deletes = version.files().any(|(_, _, meta)| meta.range_delete_count > 0);
         let has_groups = version.has_groups() || table.is_some_and(|table| table.maps().is_some());
         let rows = levels.iter().flatten().map(|run: &OpenRun| run.entries as f64 * part_of_row(&formats, run)).sum();
-        let (fences, merge_plans) = (fences_of(&levels), ArcSwap::default());
-        Ok(Self { version, levels, fences, has_range_deletes, formats, has_groups, rows, merge_plans })
+        let fences = fences_of(&levels);
+        let (merge_plans, distinct) = Default::default();
+        Ok(Self { version, levels, fences, has_range_deletes, formats, has_groups, rows, merge_plans, distinct })
     }
 
     /// A tree without files, of a table with these formats.
@@ -198,6 +202,7 @@ impl Tree {
             has_groups: table.is_some_and(|table| table.maps().is_some()),
             rows: 0.0,
             merge_plans: ArcSwap::default(),
+            distinct: OnceLock::new(),
         }
     }
 
@@ -229,6 +234,27 @@ impl Tree {
             known
         });
         Ok(plan)
+    }
+
+    /// About how many different values each of so many columns has in the columnar files: nothing of one that no file
+    /// has statistics of. O(files x columns) when it is first asked for.
+    pub(crate) fn distinct_estimates(&self, columns: usize) -> Result<Arc<[Option<u64>]>> {
+        if let Some(known) = self.distinct.get() {
+            return Ok(known.clone());
+        }
+        let mut sketches: Vec<Option<DistinctSketch>> = vec![None; columns];
+        for (_, file) in self.files() {
+            let statistics = file.sst.column_statistics()?;
+            for of_file in statistics.iter().flat_map(|statistics| &statistics.columns) {
+                match sketches.get_mut(of_file.column) {
+                    Some(Some(sketch)) => sketch.join(&of_file.distinct),
+                    Some(none) => *none = Some(of_file.distinct.clone()),
+                    None => {}
+                }
+            }
+        }
+        let estimates: Arc<[_]> = sketches.iter().map(|sketch| sketch.as_ref().map(DistinctSketch::estimate)).collect();
+        Ok(self.distinct.get_or_init(|| estimates).clone())
     }
 
     /// The bytes that a run has of so many neighbouring rows, on average. O(1).

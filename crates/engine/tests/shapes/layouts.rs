@@ -61,6 +61,18 @@ fn malformed_values_do_not_reach_the_log() {
             assert_eq!(table.put(&key, value, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
             assert_eq!(table.patch(&key, value, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
         }
+        if kind == RowFormatKind::Json {
+            let wrong =
+                [(r#"{"name": 7}"#, 9), (r#"{"name": "a", "score": "b"}"#, 23), (r#"{"score": 1.5, "name": "c"]"#, 26)];
+            for (payload, at) in wrong {
+                let error = table.put_payload(&[DatumRef::Int64(1)], payload.as_bytes(), Durability::Os).unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.offset()),
+                    (ErrorKind::InvalidArgument, Some(at)),
+                    "{payload}: {error}"
+                );
+            }
+        }
         assert_eq!((database.last_sequence(), table.get(&key).unwrap()), (0, None));
     }
 }

@@ -8,3 +8,4 @@ mod answers;
 mod comparisons;
 mod decimals;
 mod tpch;
+mod zone_aggregates;

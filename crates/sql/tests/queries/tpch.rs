@@ -1,5 +1,5 @@
-//! TPC-H: its 22 queries over tables of Mycelium answer as DataFusion does over the same rows in memory, but for the
-//! last places of quotients.
+//! TPC-H: its 22 queries over tables of Mycelium answer as DataFusion does over the same rows out of Parquet files, but
+//! for the last places of quotients.
 
 use std::sync::Arc;
 
@@ -126,7 +126,8 @@ fn load(form: Form) -> Twin {
     for (name, schema) in TABLES {
         let table = twin.create(name, schema, form);
         let batches = generate(name);
-        twin.teach(name, batches.iter().map(|batch| write(&table, &twin.database, batch)).collect());
+        let written: Vec<RecordBatch> = batches.iter().map(|batch| write(&table, &twin.database, batch)).collect();
+        twin.teach_parquet(name, &written);
     }
     twin.database.flush().expect("in memory");
     twin.database.wait_idle().expect("in memory");

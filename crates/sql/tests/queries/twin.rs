@@ -10,6 +10,8 @@ use mycelium_encoding::Schema;
 use mycelium_engine::{Background, Database, Layout, LeveledOptions, Options, Policy, Table, TableOptions};
 use mycelium_sql::{Session, datafusion};
 use mycelium_vfs::MemoryDisk;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tokio::runtime::Runtime;
 
 pub(crate) struct Twin {
@@ -65,6 +67,17 @@ impl Twin {
         let table = MemTable::try_new(schema, vec![batches]).expect("one schema");
         self.oracle.deregister_table(name).expect("in memory");
         self.oracle.register_table(name, Arc::new(table)).expect("in memory");
+    }
+
+    /// The same, with the rows written to a Parquet file and read from it.
+    pub(crate) fn teach_parquet(&self, name: &str, batches: &[RecordBatch]) {
+        let file = tempfile::tempfile().expect("a file");
+        let handle = file.try_clone().expect("another handle");
+        let mut writer = ArrowWriter::try_new(handle, batches[0].schema(), None).expect("a schema for Parquet");
+        batches.iter().for_each(|batch| writer.write(batch).expect("written"));
+        writer.close().expect("written");
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(|builder| builder.build());
+        self.teach(name, reader.expect("a Parquet file").map(|batch| batch.expect("rows")).collect());
     }
 
     /// Rows of Mycelium's answer.

@@ -7,6 +7,7 @@
 //!    these get a dictionary is known only when the file is complete (LSM-OPD §3). Keys and cells that were encoded are
 //!    forgotten.
 //! 3. When the file is complete its dictionaries are made, and the blocks put together one after the other.
+//! 4. What values there are of a column is noted beside (see `statistics`): of texts with a dictionary each value once.
 //!
 //! Memory: the file's texts, each once where they repeat, with four bytes a row; all other pages as they are encoded;
 //! what is still to be encoded of a block or of [`Picks`].
@@ -138,6 +139,7 @@ impl ColumnarBuilder {
         block.put_page(|out| encode_trailers(&entries.trailers[held.clone()], out))?;
         for (cells, zones) in self.cells.iter().zip(&mut self.zones).filter(|(cells, _)| !cells.waits_for_all()) {
             block.put_page(|out| zones.push(&cells.encode(held.clone(), out)?))?;
+            cells.note_distinct(held.clone(), &mut zones.statistics.distinct)?;
         }
         self.blocks.push(block);
         self.encoded = self.complete;

@@ -67,6 +67,8 @@ pub struct ColumnFigures {
     pub nulls: u64,
     /// What its values lie between, by its zones; `None` if there is none. Long texts are cut.
     pub bounds: Option<(Datum, Datum)>,
+    /// About how many different values there are; `None` of a file without statistics.
+    pub distinct: Option<u64>,
 }
 
 /// What the columns of a file take.
@@ -99,6 +101,11 @@ impl SstFile {
                 bytes: dictionary.memory_usage() as u64,
             });
         }
+        if let Some(statistics) = self.column_statistics()? {
+            for (column, of_file) in figures.columns.iter_mut().zip(statistics.columns) {
+                column.distinct = Some(of_file.distinct.estimate());
+            }
+        }
         let framed = self.load_index()?;
         let index = self.index_of(&framed);
         let mut decompressor = Decompressor::default();
@@ -122,7 +129,7 @@ impl SstFile {
     }
 
     /// What the zone map of a column says, with the rest still to be counted.
-    fn zone_figures(&self, part: &ColumnPart) -> Result<ColumnFigures> {
+    pub(super) fn zone_figures(&self, part: &ColumnPart) -> Result<ColumnFigures> {
         let framed = self.zone_map(part)?;
         let malformed = |e| malformed_part(self.path(), "zone map", part.zones.offset, e);
         let zones = ZoneMap::parse(payload_of(&framed), self.block_count(), &part.kind).map_err(malformed)?;
@@ -140,6 +147,7 @@ impl SstFile {
             zone_map_bytes: part.zones.len,
             nulls,
             bounds: bounds.map(|(least, greatest)| (least.to_datum(), greatest.to_datum())),
+            distinct: None,
         })
     }
 }

@@ -11,6 +11,7 @@ use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{PageTest, Test, TextCoding};
 
 use super::directory::{ColumnPart, Directory};
+use super::statistics::FileStatistics;
 use super::zones::ColumnZones;
 use crate::reader::{SstFile, malformed_part, payload_of};
 use crate::writer::MAX_BLOCK_SIZE;
@@ -112,6 +113,19 @@ impl SstFile {
         let part = self.part(column)?;
         let zones = ColumnZones::parse(self.zone_map(part)?, payload_of, self.block_count(), &part.kind);
         zones.map_err(|e| malformed_part(self.path(), "zone map", part.zones.offset, e))
+    }
+
+    /// What is so of the columns in all blocks; `None` of a file of rows, and of one that was written before there were
+    /// statistics. O(columns), after they were read.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where they are damaged.
+    pub fn column_statistics(&self) -> Result<Option<FileStatistics>> {
+        let part = self.properties().statistics;
+        let Some(columns) = self.columns.as_ref().filter(|_| part.len > 0) else { return Ok(None) };
+        let framed = self.cached_part(part, BlockKind::Index)?;
+        let statistics = FileStatistics::parse(payload_of(&framed), columns.parts());
+        statistics.map(Some).map_err(|e| malformed_part(self.path(), "statistics of columns", part.offset, e))
     }
 
     fn place(&self, column: usize) -> Result<usize> {

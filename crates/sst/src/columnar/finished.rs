@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use mycelium_base::Result;
+use mycelium_encoding::ColumnType;
 use mycelium_encoding::page::{FinishedCells, TextCoding};
 
 use super::block::{ALL_PUTS, HEADER_LEN, MARK, UNIQUE_KEYS};
@@ -113,6 +114,24 @@ impl FinishedColumns {
             true => ColumnarFormat::SymbolTables,
             false => ColumnarFormat::Plain,
         }
+    }
+
+    /// The statistics of columns of these types. To be called once all blocks are encoded.
+    pub(crate) fn statistics<'t>(&mut self, kinds: impl Iterator<Item = &'t ColumnType>) -> Result<Vec<u8>> {
+        let mut out = vec![u8::from(self.is_plain())];
+        for ((waiting, zones), kind) in self.waiting.iter().zip(&mut self.zones).zip(kinds) {
+            if let Some(cells) = waiting {
+                cells.note_distinct(&mut zones.statistics.distinct);
+            }
+            zones.statistics.encode(kind, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// Whether every entry is a whole row, and no key has two.
+    fn is_plain(&self) -> bool {
+        self.blocks.iter().all(|block| block.facts.all_puts && block.facts.unique_keys)
+            && self.blocks.windows(2).all(|pair| pair[0].last_key != pair[1].first_key)
     }
 
     /// The coding of each column's texts, and its zone map encoded.

@@ -4,9 +4,11 @@
 //! ```text
 //! data blocks     keys, trailers and columns (see `block`)
 //! ...             filter, index, range deletes as in files of rows
+//! statistics      smallest and largest value, nulls, and about how many different values each column has (see
+//!                 `statistics`)
 //! codings         one per column of text or bytes that has one: a dictionary or a symbol table (see
 //!                 `mycelium_encoding::page::TextCoding`)
-//! zone maps       one per column: smallest and largest value and nulls of every block (see `zones`)
+//! zone maps       one per column: the same of every block, but for how many are different (see `zones`)
 //! directory       the table's schema, and where codings and zone maps lie (see `directory`)
 //! ...             summaries, properties, footer
 //! ```
@@ -34,6 +36,7 @@ mod keys;
 mod lookup;
 mod picks;
 mod position;
+mod statistics;
 mod verify;
 mod zones;
 
@@ -49,5 +52,6 @@ pub use key_window::KeyWindow;
 pub use lookup::{CellLookup, RowCells};
 pub use picks::Pick;
 pub use position::{ColumnPosition, WantedColumns};
+pub use statistics::{ColumnStatistics, FileStatistics};
 pub(crate) use verify::CellCheck;
 pub use zones::{ColumnZones, ZoneMap};

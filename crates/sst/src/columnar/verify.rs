@@ -8,6 +8,7 @@ use mycelium_encoding::page::{Page, TextCoding, compare};
 use mycelium_encoding::{ColumnState, DatumRef};
 
 use super::block::ColumnBlock;
+use super::file::FileColumns;
 use super::zones::ZoneMap;
 use crate::reader::{SstFile, malformed_part, payload_of};
 
@@ -17,6 +18,14 @@ pub(crate) struct CellCheck {
     codings: Arc<[Option<TextCoding>]>,
     /// By column, framed.
     zone_maps: Vec<Arc<[u8]>>,
+    says_plain: bool,
+}
+
+impl CellCheck {
+    /// Whether the file's statistics say that every entry is a whole row, and no key has two.
+    pub(crate) fn says_plain(&self) -> bool {
+        self.says_plain
+    }
 }
 
 impl SstFile {
@@ -25,7 +34,21 @@ impl SstFile {
         let Some(columns) = &self.columns else { return Ok(None) };
         let codings = self.codings(columns, columns.layout())?;
         let zone_maps = columns.parts().iter().map(|part| self.zone_map(part)).collect::<Result<_>>()?;
-        Ok(Some(CellCheck { codings, zone_maps }))
+        Ok(Some(CellCheck { codings, zone_maps, says_plain: self.verify_statistics(columns)? }))
+    }
+
+    /// Checks the statistics against the zone maps, which the cells are checked against. Whether they say that every
+    /// entry is a whole row, and no key has two.
+    fn verify_statistics(&self, columns: &FileColumns) -> Result<bool> {
+        let Some(statistics) = self.column_statistics()? else { return Ok(false) };
+        for (part, of_file) in columns.parts().iter().zip(&statistics.columns) {
+            let of_blocks = self.zone_figures(part)?;
+            if (of_file.nulls, &of_file.bounds) != (of_blocks.nulls, &of_blocks.bounds) {
+                let error = Error::corruption(format!("the statistics of column {} are not its zones'", part.column));
+                return Err(error.at(self.properties().statistics.offset).in_file(self.path()));
+            }
+        }
+        Ok(statistics.is_plain)
     }
 
     /// Checks every cell of block number `number`, `bytes[..end]`, against the zone map of its column.

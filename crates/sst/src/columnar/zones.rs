@@ -18,15 +18,18 @@ use mycelium_encoding::page::{Cells, Page, PageTest, Test, Zone};
 use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef};
 use self_cell::self_cell;
 
+use super::statistics::StatisticsBuilder;
+
 const HEADER_LEN: usize = 8;
 
 fn bound(bound: Option<&Datum>) -> ColumnState<'_> {
     bound.map_or(ColumnState::Null, |datum| ColumnState::Value(datum.borrowed()))
 }
 
-/// Gathers the zones of the blocks of one column.
+/// Gathers the zones of the blocks of one column, and what is so of all of them.
 #[derive(Debug)]
 pub(crate) struct ZoneMapBuilder {
+    pub(super) statistics: StatisticsBuilder,
     least: Cells,
     greatest: Cells,
     nulls: Cells,
@@ -35,10 +38,12 @@ pub(crate) struct ZoneMapBuilder {
 impl ZoneMapBuilder {
     pub(crate) fn new(kind: &ColumnType) -> Self {
         let cells = || Cells::without_dictionary(kind);
-        Self { least: cells(), greatest: cells(), nulls: Cells::new(&ColumnType::UInt32) }
+        let (least, greatest) = (cells(), cells());
+        Self { statistics: StatisticsBuilder::default(), least, greatest, nulls: Cells::new(&ColumnType::UInt32) }
     }
 
     pub(crate) fn push(&mut self, zone: &Zone) -> Result<()> {
+        self.statistics.push(zone);
         self.least.push(bound(zone.least()))?;
         self.greatest.push(bound(zone.greatest()))?;
         self.nulls.push(ColumnState::Value(DatumRef::UInt32(zone.null_count())))
@@ -140,6 +145,14 @@ impl ColumnZones {
         kind: &ColumnType,
     ) -> Result<Self> {
         Parsed::try_new(framed, |framed| ZoneMap::parse(payload(framed), blocks, kind)).map(Self)
+    }
+
+    /// Gives the zone map to `read`.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read<T>(&self, read: impl FnOnce(&ZoneMap<'_>) -> Result<T>) -> Result<T> {
+        self.0.with_dependent(|_, zones| read(zones))
     }
 
     /// Whether some row of a block may pass a test of the column, which

@@ -580,11 +580,14 @@ mod tests {
                     Action::SetExpiry { table, age } => {
                         assert!(table == 1 && age.is_none_or(|age| age >= LEAST_AGE));
                         model.set_age(table, age);
-                        assert!(model.pass(table, Duration::ZERO, |_| false).is_none_or(|pass| pass.rows == 0), "in 1970");
+                        assert!(
+                            model.pass(table, Duration::ZERO, |_| false).is_none_or(|pass| pass.rows == 0),
+                            "in 1970"
+                        );
                     }
                     Action::Recreate(table) => model.begin_drop(table),
                     Action::Expire { table, now } => {
-                        let pass = model.pass(table, now).unwrap();
+                        let pass = model.pass(table, now, |_| false).unwrap();
                         rows += pass.rows;
                         passes += 1;
                         model.write(&pass.writes, Durability::Os);

@@ -2,8 +2,9 @@
 //!
 //! For each source format, Protobuf and JSON:
 //!
-//! 1. Tables of the same records, without transformer and with each that takes this format, and a rival's store, are
-//!    filled again and again, in turns (`writes`).
+//! 1. Tables of the same records, without transformer and with each that takes this format, a rival's store, and the
+//!    rival with a client that does the same work when it writes (`at_write`), are filled again and again, in turns
+//!    (`writes`).
 //! 2. The stores of the last repetition are read, in turns (`reads`).
 //!
 //! The paper's tree (appendix D: write buffers of 128 MiB, files and base level of twice that, four files of level 0 to
@@ -13,6 +14,7 @@
 //!
 //! One client writes, where the paper has eight: a second would only take the core that compacts.
 
+mod at_write;
 mod queries;
 mod reads;
 mod records;
@@ -31,6 +33,7 @@ pub use report::TransformationReport;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 pub use writes::WriteFigures;
 
+use self::at_write::RivalAtWrite;
 use self::reads::Named;
 use self::records::{Records, SourceFormat};
 use self::stores::{Ours, Rival, RowStore};
@@ -213,7 +216,11 @@ impl Family<'_> {
                 let store = open(directory, self.settings)?;
                 Ok(Box::new(Rival::new(store, directory, self.records.clone())))
             }
-            (Contender::Rival, None) => Err("no rival was given".into()),
+            (Contender::RivalAtWrite(variant), Some(open)) => {
+                let store = open(directory, self.settings)?;
+                Ok(Box::new(RivalAtWrite::new(store, directory, variant, self.records.clone())?))
+            }
+            (Contender::Rival | Contender::RivalAtWrite(_), None) => Err("no rival was given".into()),
         }
     }
 }
@@ -254,7 +261,11 @@ mod tests {
         };
         let report = run(&settings, Some(&stand_in)).expect("experiment");
         let protobuf = &report.writes["protobuf"];
-        assert_eq!(protobuf.len(), 6);
+        assert_eq!(protobuf.len(), 9);
+        for name in ["split", "split-convert", "augment"] {
+            assert!(protobuf[name].over_rocksdb_at_write.is_some(), "{name}");
+            assert!(protobuf[&format!("rocksdb-{name}")].over_rocksdb.is_some(), "{name}");
+        }
         for name in ["identity", "split", "split-convert", "augment"] {
             let figures = &protobuf[name];
             assert!(figures.penalty_percent.is_some() && figures.over_rocksdb.is_some(), "{name}");

@@ -3,9 +3,11 @@
 //!
 //! 1. Record `index` has the key of [`with_text_key`]: random key order, and every key once.
 //! 2. Its values follow from index and column alone, so that all stores get the same rows and answers can be compared.
-//! 3. A row is written in Protobuf (a `string` or a `fixed64` per column) or in JSON. A store that knows no rows is
-//!    given the same bytes, and a reader of it parses them with the same parser.
+//! 3. A row is written in Protobuf (a `string` or a `fixed64` per column) or in JSON. Our table is given these bytes as
+//!    a user gives them, and checks every one; a store that knows no rows takes them unchecked, and a reader of it
+//!    parses them with the same parser.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use mycelium_base::RowFormatKind;
@@ -107,6 +109,39 @@ impl Records {
         Ok(self.rows.encode_with(|column| ColumnState::from(row[column]), scratch, out)?)
     }
 
+    /// Puts a row as a user writes it into `out`, without its key.
+    pub(super) fn write_payload(&self, row: &[DatumRef<'_>], out: &mut Vec<u8>) {
+        out.clear();
+        let columns = row.iter().enumerate().skip(1);
+        match self.rows.kind() {
+            RowFormatKind::Json => {
+                for (column, value) in columns {
+                    let before = if column == 1 { '{' } else { ',' };
+                    let name = &self.rows.schema().columns()[column].name;
+                    // Nothing in the texts needs to be escaped, and a vector takes whatever is written.
+                    drop(match value {
+                        DatumRef::Utf8(text) => write!(out, "{before}\"{name}\":\"{text}\""),
+                        DatumRef::UInt64(number) => write!(out, "{before}\"{name}\":{number}"),
+                        _ => Ok(()),
+                    });
+                }
+                out.push(b'}');
+            }
+            _ => {
+                for (column, value) in columns {
+                    match value {
+                        DatumRef::Utf8(text) => put_nested(out, column as u64, text.as_bytes()),
+                        DatumRef::UInt64(number) => {
+                            put_varint(out, (column as u64) << 3 | 1);
+                            out.extend_from_slice(&number.to_le_bytes());
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
     /// Bytes of key and value of a record, on average over a few.
     pub(super) fn mean_bytes(&self) -> Result<u64> {
         const SAMPLE: u64 = 64;
@@ -176,6 +211,10 @@ mod tests {
             records.with_row(7, |key, row| {
                 assert_eq!(key, format!("{:016x}", mix(7)));
                 records.encode(row, &mut scratch, &mut value).expect("row");
+                let (mut payload, mut user) = (Vec::new(), Vec::new());
+                records.write_payload(row, &mut payload);
+                records.rows().to_user(&value, &mut scratch, &mut user).expect("value");
+                assert!(payload == user, "{}", String::from_utf8_lossy(&payload));
                 let mut read = records.rows().read(&value, None, &mut scratch).expect("value");
                 for (column, &datum) in row.iter().enumerate().skip(1) {
                     assert_eq!(read.get(column).expect("column"), ColumnState::Value(datum));

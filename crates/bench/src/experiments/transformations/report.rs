@@ -73,7 +73,7 @@ impl TransformationReport {
         );
         for (source, contenders) in &self.writes {
             for (name, figures) in contenders {
-                out += &format!("  {source:<8} writes   {name:<13} {}\n", figures.line());
+                out += &format!("  {source:<8} writes   {name:<21} {}\n", figures.line());
             }
         }
         if let Some(saved) = self.convert_saves_percent {
@@ -97,7 +97,7 @@ impl WriteFigures {
     fn line(&self) -> String {
         let with = |spread: &Option<Spread>, tell: &dyn Fn(Spread) -> String| spread.map_or_else(String::new, tell);
         format!(
-            "{:>9.0} records/s ({:.0} to {:.0})  {:>5.1} CPU s/GB  {:>6.0} MB{}{}{}",
+            "{:>9.0} records/s ({:.0} to {:.0})  {:>5.1} CPU s/GB  {:>6.0} MB{}{}{}{}",
             self.rate.median,
             self.rate.least,
             self.rate.greatest,
@@ -111,6 +111,7 @@ impl WriteFigures {
                 "  {:.2}x {RIVAL} ({:.2} to {:.2})",
                 ratio.median, ratio.least, ratio.greatest
             )),
+            with(&self.over_rocksdb_at_write, &|ratio| format!("  {:.2}x {RIVAL} at write", ratio.median)),
             with(&self.transformed_percent, &|share| format!("  transformed {:.1} %", share.median)),
         )
     }

@@ -1,8 +1,8 @@
 //! The stores under test behind one trait: a typed table of ours, and any store of bytes with a parser beside it.
 //!
-//! Both encode every row they take with the same encoder. A rival's readers parse its values with [`RowFormat::read`],
-//! which stops at the last column wanted and builds nothing of the others; ours ask the engine for columns. A reader
-//! adds up what it reads, so that it is looked at, and so that answers can be compared.
+//! Ours is given rows as a user writes them, and checks every byte; a rival takes them unchecked. Its readers parse
+//! its values with [`RowFormat::read`], which stops at the last column wanted and builds nothing of the others; ours ask
+//! the engine for columns. A reader adds up what it reads, so that it is looked at, and so that answers can be compared.
 //!
 //! [`RowFormat::read`]: mycelium_encoding::RowFormat::read
 
@@ -96,6 +96,7 @@ pub(super) struct Ours {
     index: Option<Index>,
     records: Arc<Records>,
     record_count: u64,
+    payload: Vec<u8>,
 }
 
 impl Ours {
@@ -139,7 +140,7 @@ impl Ours {
         let index = IndexOptions { name: "by_number".to_owned(), on, ..IndexOptions::default() };
         let index = has_index.then(|| database.create_index(&table, &index)).transpose()?;
         let record_count = settings.records(&records)?;
-        Ok(Self { database, table, index, records, record_count })
+        Ok(Self { database, table, index, records, record_count, payload: Vec::new() })
     }
 
     /// The row whose number is that of record `index`.
@@ -209,7 +210,11 @@ impl Ours {
 
 impl RowStore for Ours {
     fn insert(&mut self, index: u64) -> Result<()> {
-        self.records.with_row(index, |_, row| self.table.insert_row(row, Durability::Os))?;
+        let (records, table, payload) = (&self.records, &self.table, &mut self.payload);
+        records.with_row(index, |_, row| {
+            records.write_payload(row, payload);
+            table.put_payload(&row[..1], payload, Durability::Os)
+        })?;
         Ok(())
     }
 
@@ -346,15 +351,19 @@ impl RowStore for Rival {
     }
 
     fn sst_bytes(&self) -> u64 {
-        let Ok(entries) = std::fs::read_dir(&self.directory) else { return 0 };
-        let files =
-            entries.flatten().filter(|entry| entry.path().extension().is_some_and(|extension| extension == "sst"));
-        files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
+        sst_bytes_in(&self.directory)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
         self.store.close()
     }
+}
+
+/// Bytes of the SSTs in a directory.
+pub(super) fn sst_bytes_in(directory: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let files = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|extension| extension == "sst"));
+    files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
 /// What the wanted columns of a stored value add up to (all if `None`).

@@ -50,6 +50,17 @@ impl Variant {
         }
     }
 
+    /// The name of a rival that does the same when it writes; `None` if there is nothing to do.
+    fn at_write(self) -> Option<&'static str> {
+        match self {
+            Self::NoTransform | Self::Identity => None,
+            Self::Split => Some("rocksdb-split"),
+            Self::Convert => Some("rocksdb-convert"),
+            Self::SplitConvert => Some("rocksdb-split-convert"),
+            Self::Augment => Some("rocksdb-augment"),
+        }
+    }
+
     fn transformers(self) -> &'static str {
         match self {
             Self::NoTransform | Self::Identity | Self::Augment => "",
@@ -94,13 +105,18 @@ pub(super) enum Contender {
     Ours(Variant),
     /// A store of bytes that knows no rows.
     Rival,
+    /// The same, whose client does the work of a transformation when it writes.
+    RivalAtWrite(Variant),
 }
 
 impl Contender {
     /// Those of a source format.
     pub(super) fn all(source: SourceFormat, with_rival: bool) -> Vec<Self> {
-        let ours = Variant::of(source).iter().copied().map(Self::Ours);
-        ours.chain(with_rival.then_some(Self::Rival)).collect()
+        let variants = Variant::of(source);
+        let ours = variants.iter().copied().map(Self::Ours);
+        let at_write = variants.iter().copied().filter(|variant| variant.at_write().is_some()).map(Self::RivalAtWrite);
+        let rivals = std::iter::once(Self::Rival).chain(at_write).filter(|_| with_rival);
+        ours.chain(rivals).collect()
     }
 
     /// The word in reports.
@@ -108,12 +124,14 @@ impl Contender {
         match self {
             Self::Ours(variant) => variant.name(),
             Self::Rival => RIVAL,
+            Self::RivalAtWrite(variant) => variant.at_write().unwrap_or(RIVAL),
         }
     }
 
-    /// Whether its reads are measured. Those of the identity are the plain table's (figure 9 of the paper).
+    /// Whether its reads are measured. Those of the identity are the plain table's (figure 9 of the paper), and who
+    /// works when it writes is measured for that.
     pub(super) fn is_read(self) -> bool {
-        self != Self::Ours(Variant::Identity)
+        !matches!(self, Self::Ours(Variant::Identity) | Self::RivalAtWrite(_))
     }
 }
 

@@ -40,6 +40,8 @@ pub struct WriteFigures {
     pub penalty_percent: Option<Spread>,
     /// That over RocksDB's.
     pub over_rocksdb: Option<Spread>,
+    /// That over RocksDB's whose client does the same work when it writes.
+    pub over_rocksdb_at_write: Option<Spread>,
     /// CPU seconds of all threads per gigabyte of keys and values inserted.
     pub cpu_seconds_per_gb: Spread,
     /// Of the transforming compactions that all bytes have before them when they are flushed, those done when the store
@@ -51,18 +53,21 @@ pub struct WriteFigures {
     pub sst_bytes: Spread,
 }
 
-/// The order in which a repetition runs contenders: of each two the plain table comes between them.
+/// The order in which a repetition runs contenders: of each two the plain table comes between them, but for rivals that
+/// work when they write, which come last and are compared with others.
 pub(super) fn turns(contenders: &[Contender]) -> Vec<Contender> {
-    let (plain, others): (Vec<Contender>, Vec<Contender>) =
-        contenders.iter().copied().partition(|contender| contender.name() == PLAIN);
+    let of = |wanted: &dyn Fn(&Contender) -> bool| contenders.iter().copied().filter(wanted).collect::<Vec<_>>();
+    let is_at_write = |contender: &Contender| matches!(contender, Contender::RivalAtWrite(_));
+    let plain = of(&|contender| contender.name() == PLAIN);
+    let others = of(&|contender| contender.name() != PLAIN && !is_at_write(contender));
     if others.is_empty() {
-        return plain;
+        return [plain, of(&is_at_write)].concat();
     }
     let between = |pair: &[Contender]| {
         let (first, second) = pair.split_at(1);
         [first, &plain, second].concat()
     };
-    others.chunks(2).flat_map(between).collect()
+    others.chunks(2).flat_map(between).chain(of(&is_at_write)).collect()
 }
 
 /// Fills a store.
@@ -121,16 +126,22 @@ pub(super) fn figures(runs: &[WriteRun]) -> BTreeMap<String, WriteFigures> {
         let spread = |value: &dyn Fn(&WriteRun) -> Option<f64>| {
             Spread::of(own.iter().filter_map(|&at| value(&runs[at])).collect())
         };
-        let rival = |repetition: u32| {
-            runs.iter().find(|run| run.contender.name() == RIVAL && run.repetition == repetition).map(|run| run.rate)
+        let rate_of = |wanted: Contender, repetition: u32| {
+            runs.iter().find(|run| run.contender == wanted && run.repetition == repetition).map(|run| run.rate)
         };
-        let is_transformed = ![PLAIN, RIVAL].contains(&name);
+        let is_transformed = matches!(runs[own[0]].contender, Contender::Ours(_)) && name != PLAIN;
         let penalty = |at: usize| Some((1.0 - runs[at].rate / plain_beside(runs, at)?) * 100.0);
-        let over = |run: &WriteRun| Some(run.rate / rival(run.repetition).filter(|_| name != RIVAL)?);
+        let over =
+            |run: &WriteRun| Some(run.rate / rate_of(Contender::Rival, run.repetition).filter(|_| name != RIVAL)?);
+        let over_at_write = |run: &WriteRun| match run.contender {
+            Contender::Ours(variant) => Some(run.rate / rate_of(Contender::RivalAtWrite(variant), run.repetition)?),
+            Contender::Rival | Contender::RivalAtWrite(_) => None,
+        };
         let figures = WriteFigures {
             rate: spread(&|run| Some(run.rate))?,
             penalty_percent: Spread::of(own.iter().filter(|_| is_transformed).filter_map(|&at| penalty(at)).collect()),
             over_rocksdb: spread(&over),
+            over_rocksdb_at_write: spread(&over_at_write),
             cpu_seconds_per_gb: spread(&|run| Some(run.cpu_seconds_per_gb))?,
             transformed_percent: spread(&|run| run.transformed.map(|transformed| transformed.steps_percent)),
             final_percent: spread(&|run| run.transformed.map(|transformed| transformed.final_percent)),
@@ -169,7 +180,9 @@ mod tests {
                 let rates: Vec<_> = turns.iter().map(|&contender| (contender, 1.0)).collect();
                 let runs = runs(&rates);
                 let is_plain = |at: usize| runs[at].contender.name() == PLAIN;
-                assert!((0..runs.len()).all(|at| is_plain(at) != plain_beside(&runs, at).is_some()), "{turns:?}");
+                let is_compared = |at: &usize| !matches!(runs[*at].contender, Contender::RivalAtWrite(_));
+                let mut compared = (0..runs.len()).filter(is_compared);
+                assert!(compared.all(|at| is_plain(at) != plain_beside(&runs, at).is_some()), "{turns:?}");
             }
         }
         let plain = Contender::all(SourceFormat::Json, false)[0];

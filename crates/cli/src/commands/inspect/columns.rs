@@ -55,6 +55,7 @@ fn as_json(name: &str, column: &ColumnFigures) -> Value {
         "dictionary_bytes": column.dictionary.map(|dictionary| dictionary.bytes),
         "zone_map_bytes": column.zone_map_bytes,
         "nulls": column.nulls,
+        "distinct_estimate": column.distinct,
         "least": bound(column.bounds.as_ref().map(|(least, _)| least)),
         "greatest": bound(column.bounds.as_ref().map(|(_, greatest)| greatest)),
     })
@@ -72,8 +73,10 @@ fn as_text(name: &str, column: &ColumnFigures) -> String {
         }
         None => "no values".to_owned(),
     };
+    let distinct = column.distinct.map(|distinct| format!(", about {} different", units::count(distinct)));
+    let distinct = distinct.unwrap_or_default();
     format!(
-        "{name:<24}  {:>9.2} bits a row  {}  pages: {encodings}{dictionary}  zones in {}: {zone}, {} nulls",
+        "{name:<24}  {:>9.2} bits a row  {}  pages: {encodings}{dictionary}  zones in {}: {zone}, {} nulls{distinct}",
         column.pages.bits_per_row(),
         column.kind,
         units::bytes(column.zone_map_bytes),

@@ -1,12 +1,14 @@
-//! The texts of one column of a record batch as views, which are gathered as codes.
+//! The texts of one column of a record batch as views or as a dictionary, which are gathered as codes.
 //!
 //! 1. A text that comes by itself is kept, and its row has its place among those kept: its *code*.
 //! 2. A dictionary that has no more texts than rows want is kept whole, once a batch. The codes of its rows are those
 //!    of their page, moved by where it begins: no text is looked at (LSM-OPD §4.2).
-//! 3. In the end each text that was kept becomes a view, checked to be UTF-8 once however many rows have it, and every
-//!    row takes the view of its code.
+//! 3. In the end each text that was kept is checked to be UTF-8, once however many rows have it. Of views every row
+//!    takes that of its code; of a dictionary rows keep their codes.
 
-use arrow_array::{ArrayRef, StringArray, StringViewArray, UInt32Array};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, DictionaryArray, StringArray, StringViewArray, UInt32Array};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 use mycelium_base::{Error, Result};
@@ -18,7 +20,7 @@ const NO_TEXT: u32 = u32::MAX;
 
 /// Gathers the texts of the rows of a batch.
 #[derive(Debug)]
-pub(crate) struct TextViews {
+pub(crate) struct TextCodes {
     /// Of the texts kept, and where each begins and the last ends.
     bytes: Vec<u8>,
     ends: Vec<i32>,
@@ -28,7 +30,7 @@ pub(crate) struct TextViews {
     dictionaries: Vec<(Dictionary, u32)>,
 }
 
-impl TextViews {
+impl TextCodes {
     /// With room for so many rows.
     pub(crate) fn with_capacity(rows: usize) -> Self {
         Self { bytes: Vec::new(), ends: vec![0], codes: Vec::with_capacity(rows), dictionaries: Vec::new() }
@@ -114,13 +116,24 @@ impl TextViews {
         Ok(Some(first))
     }
 
-    /// The array of the rows, of which `nulls` are null.
-    pub(crate) fn finish(self, nulls: Option<NullBuffer>) -> std::result::Result<ArrayRef, ArrowError> {
+    /// The rows as views; `nulls` are null.
+    pub(crate) fn finish_views(self, nulls: Option<NullBuffer>) -> std::result::Result<ArrayRef, ArrowError> {
+        let (codes, texts) = self.finish(nulls)?;
+        arrow_select::take::take(&StringViewArray::from(&texts), &codes, None)
+    }
+
+    /// The rows as codes of a dictionary; `nulls` are null.
+    pub(crate) fn finish_dictionary(self, nulls: Option<NullBuffer>) -> std::result::Result<ArrayRef, ArrowError> {
+        let (codes, texts) = self.finish(nulls)?;
+        Ok(Arc::new(DictionaryArray::try_new(codes, Arc::new(texts))?))
+    }
+
+    /// The codes of the rows, of which `nulls` are null, and the texts that were kept.
+    fn finish(self, nulls: Option<NullBuffer>) -> std::result::Result<(UInt32Array, StringArray), ArrowError> {
         let Self { bytes, ends, codes, .. } = self;
         let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
-        let texts = StringViewArray::from(&StringArray::try_new(offsets, Buffer::from_vec(bytes), None)?);
-        let codes = UInt32Array::try_new(ScalarBuffer::from(codes), nulls)?;
-        arrow_select::take::take(&texts, &codes, None)
+        let texts = StringArray::try_new(offsets, Buffer::from_vec(bytes), None)?;
+        Ok((UInt32Array::try_new(ScalarBuffer::from(codes), nulls)?, texts))
     }
 }
 

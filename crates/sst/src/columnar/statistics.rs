@@ -1,0 +1,158 @@
+//! The statistics of a columnar file: what is so of a column's values in all blocks, for who plans a query, and whether
+//! a zone map alone says what rows a block has.
+//!
+//! ```text
+//! u8          1: every entry is a whole row, and no key has two; else 0
+//! per column of the file's group, ascending:
+//!   u32 x 4   where each of these pages ends, counted from the first
+//!   page      the smallest value, of the column's type; null where there is none
+//!   page      the largest
+//!   page      nulls, and entries that say nothing of the column, uint64
+//!   page      the registers of a sketch of its different values, uint8 (see `DistinctSketch`)
+//! ```
+//!
+//! Long texts are cut, as in zone maps. Files of older versions have no statistics, and who does not know of them loses
+//! nothing: a property says where they lie that may be passed over.
+
+use mycelium_base::coding::Reader;
+use mycelium_base::{Error, Result};
+use mycelium_encoding::page::{Cells, DistinctSketch, Page, REGISTERS, Zone};
+use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef};
+
+use super::directory::ColumnPart;
+
+const PAGES: usize = 4;
+
+/// What is so of a column in all blocks of a file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ColumnStatistics {
+    /// Its position in the schema.
+    pub column: usize,
+    /// Nulls.
+    pub nulls: u64,
+    /// Entries that say nothing of it: deletes, and patches of others.
+    pub absent: u64,
+    /// What its values lie between; `None` if there is none. Long texts are cut.
+    pub bounds: Option<(Datum, Datum)>,
+    /// Which values there are, about.
+    pub distinct: DistinctSketch,
+}
+
+/// The statistics of a columnar file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FileStatistics {
+    /// Whether every entry is a whole row, and no key has two.
+    pub is_plain: bool,
+    /// Of its columns, ascending.
+    pub columns: Vec<ColumnStatistics>,
+}
+
+/// Gathers the statistics of one column.
+#[derive(Debug, Default)]
+pub(crate) struct StatisticsBuilder {
+    nulls: u64,
+    absent: u64,
+    bounds: Zone,
+    pub(super) distinct: DistinctSketch,
+}
+
+fn bound(bound: Option<&Datum>) -> ColumnState<'_> {
+    bound.map_or(ColumnState::Null, |datum| ColumnState::Value(datum.borrowed()))
+}
+
+impl StatisticsBuilder {
+    /// A block has this zone.
+    pub(super) fn push(&mut self, zone: &Zone) {
+        self.nulls += u64::from(zone.null_count());
+        self.absent += u64::from(zone.absent_count());
+        self.bounds.join(zone);
+    }
+
+    /// Appends what is known of a column of this type.
+    pub(super) fn encode(&self, kind: &ColumnType, out: &mut Vec<u8>) -> Result<()> {
+        let ends_at = out.len();
+        out.resize(ends_at + 4 * PAGES, 0);
+        let first = out.len();
+        let counts = [self.nulls, self.absent].map(|count| ColumnState::Value(DatumRef::UInt64(count)));
+        let registers = self.distinct.registers().map(|register| ColumnState::Value(DatumRef::UInt8(register)));
+        let pages: [(&ColumnType, &[ColumnState<'_>]); PAGES] = [
+            (kind, &[bound(self.bounds.least())]),
+            (kind, &[bound(self.bounds.greatest())]),
+            (&ColumnType::UInt64, &counts),
+            (&ColumnType::UInt8, &registers),
+        ];
+        for (number, (kind, values)) in pages.into_iter().enumerate() {
+            let mut cells = Cells::without_dictionary(kind);
+            values.iter().try_for_each(|&value| cells.push(value))?;
+            cells.finish().encode(0..values.len(), out)?;
+            let end = u32::try_from(out.len() - first).map_err(|_| Error::invalid("statistics of 4 GiB"))?;
+            out[ends_at + 4 * number..][..4].copy_from_slice(&end.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl FileStatistics {
+    /// Parses the payload, of a file with these columns.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where it is malformed.
+    pub fn parse(payload: &[u8], parts: &[ColumnPart]) -> Result<Self> {
+        let mut reader = Reader::new(payload);
+        let is_plain = match reader.u8()? {
+            flag @ (0 | 1) => flag == 1,
+            flag => return Err(Error::corruption("malformed statistics").expected("0 or 1", flag)),
+        };
+        let mut columns = Vec::with_capacity(parts.len());
+        for part in parts {
+            columns.push(parse_column(&mut reader, part)?);
+        }
+        reader.finish()?;
+        Ok(Self { is_plain, columns })
+    }
+
+    /// The statistics of a column of the schema; `None` if the file does not have it.
+    pub fn column(&self, column: usize) -> Option<&ColumnStatistics> {
+        let at = self.columns.binary_search_by_key(&column, |statistics| statistics.column).ok()?;
+        self.columns.get(at)
+    }
+}
+
+fn parse_column(reader: &mut Reader<'_>, part: &ColumnPart) -> Result<ColumnStatistics> {
+    let mut ends = [0; PAGES];
+    for end in &mut ends {
+        *end = reader.u32()? as usize;
+    }
+    let mut begin = 0;
+    let mut page = |number: usize, rows: usize, kind: &ColumnType| {
+        let malformed = || Error::corruption("malformed statistics").expected(begin, ends[number]);
+        let len = ends[number].checked_sub(begin).ok_or_else(malformed)?;
+        begin = ends[number];
+        let bytes = reader.take(len)?;
+        let page = Page::parse(bytes, rows, kind, None)?;
+        let datum = |row| match page.cell(row)? {
+            ColumnState::Value(datum) => Ok(Some(datum.to_datum())),
+            ColumnState::Absent | ColumnState::Null => Ok(None),
+        };
+        (0..rows).map(datum).collect::<Result<Vec<_>>>()
+    };
+    let (least, greatest) = (page(0, 1, &part.kind)?, page(1, 1, &part.kind)?);
+    let (counts, registers) = (page(2, 2, &ColumnType::UInt64)?, page(3, REGISTERS, &ColumnType::UInt8)?);
+    let malformed = || Error::corruption(format!("malformed statistics of column {}", part.column));
+    let (nulls, absent) = match counts[..] {
+        [Some(Datum::UInt64(nulls)), Some(Datum::UInt64(absent))] => (nulls, absent),
+        _ => return Err(malformed()),
+    };
+    let mut of_sketch = [0; REGISTERS];
+    for (register, found) in of_sketch.iter_mut().zip(registers) {
+        *register = if let Some(Datum::UInt8(found)) = found { found } else { return Err(malformed()) };
+    }
+    let one = |mut values: Vec<Option<Datum>>| values.pop().flatten();
+    Ok(ColumnStatistics {
+        column: part.column,
+        nulls,
+        absent,
+        bounds: one(least).zip(one(greatest)),
+        distinct: DistinctSketch::of_registers(of_sketch).ok_or_else(malformed)?,
+    })
+}

@@ -581,7 +581,7 @@ mod tests {
         let (options, views) = (TableOptions::default(), ViewSet::default());
         let mut newer = TableDefinition { schema: None, options, index: None, views }.encode();
         assert_eq!(newer.pop(), Some(0));
-        newer.extend([0x80, 2]);
+        newer.extend([0x80, 4]);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 

@@ -163,6 +163,7 @@ fn check(table: &Table, snapshot: &Snapshot, model: &Model, rng: &mut SmallRng, 
         filter_plan,
         texts: [TextArrays::Plain, TextArrays::Views][rng.random_range(0..2)],
         batch_bytes: [64 << 20, 100][rng.random_range(0..2)],
+        ..ScanOptions::default()
     };
     let context = format!("{context}, {options:?}");
     let most = limit.map_or(usize::MAX, |limit| limit as usize);

@@ -46,7 +46,10 @@ impl Work {
             }
             Variant::SplitConvert => {
                 let of_group = |columns| packed.reshape(&FragmentFormat::packed(schema.clone(), columns));
-                Self::SplitConvert(stored.reshape(&packed)?, groups().map(of_group).collect::<Result<_, _>>()?)
+                Self::SplitConvert(
+                    stored.reshape(&packed)?,
+                    groups().map(of_group).collect::<mycelium_base::Result<_>>()?,
+                )
             }
             Variant::Convert => Self::Convert(stored.reshape(&packed)?),
             Variant::Augment => Self::Augment,

@@ -6,11 +6,11 @@
 //! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's
 //!    target, divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in
 //!    level 0, it is its free runs over `level0_trigger`.
-//! 2. Of the levels with a unit whose score is 1 or more, the one comes first that holds most over its target, and of its
-//!    units the one with the highest score (LASER: the most overflowing group of the most overflowing level); of a
-//!    tiered level its highest score is the level's. A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs
-//!    up to the first that is not free, counted from the oldest. Into a leveled level 0 gives no more at once than is
-//!    worth one job, where its runs lie beside each other, as those of a bulk load do.
+//! 2. Of the levels with a unit whose score is 1 or more, the one comes first that holds most over its target, and of
+//!    its units the one with the highest score (LASER: the most overflowing group of the most overflowing level); of a
+//!    tiered level its highest score is the level's. A leveled unit gives the file that the [`PickPriority`] says, a
+//!    tiered one all its free runs up to the first that is not free, counted from the oldest. Into a leveled level 0
+//!    gives no more at once than is worth one job, where its runs lie beside each other, as those of a bulk load do.
 //! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the
 //!    files do not have (under another layout): then what overlaps these comes along too.
 //! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or

@@ -134,8 +134,8 @@ impl Work {
         reader.finish_lookups()
     }
 
-    /// Scans the ranges for one column, or for none, and lets blocks be told by their zones; gives `note` what it finds,
-    /// part by part. Whether it came to the end before `is_over`.
+    /// Scans the ranges for one column, or for none, and lets blocks be told by their zones; gives `note` what it
+    /// finds, part by part. Whether it came to the end before `is_over`.
     pub(crate) fn scan_told(
         &self,
         column: Option<usize>,

@@ -129,7 +129,8 @@ impl MyceliumScan {
         Some((self.request.schema.as_ref(), *self.request.projection.get(at)?))
     }
 
-    /// Whether zones may tell most of its rows: it scans all rows of its ranges, and most entries are in columnar files.
+    /// Whether zones may tell most of its rows: it scans all rows of its ranges, and most entries are in columnar
+    /// files.
     pub(crate) fn is_for_zones(&self) -> bool {
         let request = &self.request;
         let scans = request.index.is_none() && request.tests.is_empty() && self.limit.is_none();
@@ -364,8 +365,8 @@ pub(crate) fn most_rows(extent: &Extent) -> usize {
     usize::try_from(extent.entries).unwrap_or(usize::MAX).max(1)
 }
 
-/// What is known of so many rows of an extent, with about how many values each column of the table has. Entries count superseded versions and deletes, so that they are an
-/// estimate; that no rows are asked for is exact.
+/// What is known of so many rows of an extent, with about how many values each column of the table has. Entries count
+/// superseded versions and deletes, so that they are an estimate; that no rows are asked for is exact.
 pub(crate) fn statistics(
     schema: &Schema,
     projection: &[usize],

@@ -1,7 +1,6 @@
 //! Scans of columns against the rows of a table: some columns, those that pass of the rows, at a snapshot, in batches.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use mycelium_base::{Error, Result};
@@ -11,10 +10,7 @@ use mycelium_encoding::{Datum, RecordBatchBuilder, TextArrays};
 use mycelium_engine::{FilterPlan, ScanOptions, Snapshot, Table};
 
 use crate::index_checks::order_of;
-use crate::told_checks::check_told;
-
-pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-pub(crate) type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+use crate::told_checks::{Bounds, Rows, check_told};
 
 /// What is read, but for columns that a table does not have.
 const PROJECTIONS: [&[usize]; 7] =

@@ -1,6 +1,7 @@
 //! What a scan tells by zones instead of giving it as rows, with the rows that it gives, against the rows of a table:
 //! how many there are, how many nulls a column has, and its smallest and largest value.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use arrow_array::ArrayRef;
@@ -11,7 +12,10 @@ use mycelium_encoding::key::decode_key;
 use mycelium_encoding::{ColumnType, Datum};
 use mycelium_engine::{ScanOptions, Snapshot, Table};
 
-use crate::scan_checks::{Bounds, Rows};
+/// The rows of a table, by their keys.
+pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Which keys of them are asked for.
+pub(crate) type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// Values of a column as integers in the same order.
 type Integers = Vec<Option<i128>>;

@@ -143,10 +143,10 @@ impl LayerRun {
         self.block().is_some_and(|(block, row)| row + count >= block.rows())
     }
 
-    /// Leaves the rest of the current block, as [`LayerRun::pass`] does, and blocks behind it that are ruled out, if all
-    /// of their keys are before `bound`: these are not read. One and the same test rules them out: a row whose columns
-    /// are in several of them fails it, too, wherever its tested column is. Of two blocks, each ruled out by another
-    /// test, a row may pass both.
+    /// Leaves the rest of the current block, as [`LayerRun::pass`] does, and blocks behind it that are ruled out, if
+    /// all of their keys are before `bound`: these are not read. One and the same test rules them out: a row whose
+    /// columns are in several of them fails it, too, wherever its tested column is. Of two blocks, each ruled out by
+    /// another test, a row may pass both.
     pub(super) fn pass_block(
         &mut self,
         bound: Option<&[u8]>,

@@ -13,5 +13,6 @@ mod following;
 mod keys_alone;
 mod new_rows;
 mod prefix_filters;
+mod told;
 mod traces;
 mod whole_rows;

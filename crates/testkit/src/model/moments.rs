@@ -27,8 +27,8 @@ impl Model {
         self.ages[table] = age;
     }
 
-    /// A pass over a table at a time of day, which is yet to be committed; `None` if its rows do not expire. Of rows that
-    /// are locked it deletes none, and then the others one by one.
+    /// A pass over a table at a time of day, which is yet to be committed; `None` if its rows do not expire. Of rows
+    /// that are locked it deletes none, and then the others one by one.
     pub fn pass(&self, table: usize, now: Duration, is_locked: impl Fn(&[u8]) -> bool) -> Option<Pass> {
         let (of, age) = (&self.tables[table], nanoseconds(self.ages[table]?));
         let time = of.rules.time?;

@@ -1,8 +1,9 @@
 //! The stores under test behind one trait: a typed table of ours, and any store of bytes with a parser beside it.
 //!
 //! Ours is given rows as a user writes them, and checks every byte; a rival takes them unchecked. Its readers parse
-//! its values with [`RowFormat::read`], which stops at the last column wanted and builds nothing of the others; ours ask
-//! the engine for columns. A reader adds up what it reads, so that it is looked at, and so that answers can be compared.
+//! its values with [`RowFormat::read`], which stops at the last column wanted and builds nothing of the others; ours
+//! ask the engine for columns. A reader adds up what it reads, so that it is looked at, and so that answers can be
+//! compared.
 //!
 //! [`RowFormat::read`]: mycelium_encoding::RowFormat::read
 

@@ -173,6 +173,37 @@ impl Work {
         Ok(true)
     }
 
+    /// What the first and the last row of the ranges, which ascend, have of the key's first column; `None` if there is
+    /// no row.
+    pub(crate) fn first_keys_at_ends(&self, counts: &ScanCounts) -> Result<Option<ToldScan>> {
+        let _timer = counts.baseline.elapsed_compute().timer();
+        let schema = self.schema()?;
+        let Some(&first_column) = schema.primary_key().first() else { return Ok(None) };
+        let end_of = |ranges: &mut dyn Iterator<Item = &KeyRange>, is_last: bool| -> Result<Option<Datum>> {
+            for range in ranges {
+                let (lower, upper) = range.encode(schema)?;
+                let options = ReadOptions { lower: Some(lower), upper, ..ReadOptions::at(&self.snapshot) };
+                let (mut rows, _) = self.table.iter_packed(Some(&[first_column]), &options)?;
+                if is_last {
+                    rows.seek_to_last()?
+                } else {
+                    rows.seek_to_first()?
+                }
+                counts.add(&ReadCounters::default(), &rows.counters());
+                if rows.valid() {
+                    return Ok(key::decode_key(schema, rows.key())?.into_iter().next());
+                }
+            }
+            Ok(None)
+        };
+        let least = end_of(&mut self.ranges.iter(), false)?;
+        let (Some(least), Some(greatest)) = (least, end_of(&mut self.ranges.iter().rev(), true)?) else {
+            return Ok(None);
+        };
+        let values = bounds_of(&schema.columns()[first_column], (&least, &greatest))?;
+        Ok(Some(ToldScan { rows: 0, nulls: 0, values }))
+    }
+
     fn key_columns(&self) -> usize {
         self.table.schema().map_or(0, |schema| schema.primary_key().len())
     }
@@ -206,14 +237,17 @@ impl ToldScan {
     fn of_zones(told: &ToldRows, column: Option<&Column>) -> Result<Self> {
         let known = told.columns.first().cloned().unwrap_or_default();
         let values = match (column, &known.bounds) {
-            (Some(column), Some((least, greatest))) => {
-                let both = [least, greatest].map(|bound| [bound.borrowed()]);
-                to_sql(batch_of(std::slice::from_ref(column), TEXTS, both)?)?.columns().first().cloned()
-            }
+            (Some(column), Some((least, greatest))) => bounds_of(column, (least, greatest))?,
             _ => None,
         };
         Ok(Self { rows: told.rows, nulls: known.nulls, values })
     }
+}
+
+/// Two values of a column.
+fn bounds_of(column: &Column, (least, greatest): (&Datum, &Datum)) -> Result<Option<ArrayRef>> {
+    let both = [least, greatest].map(|bound| [bound.borrowed()]);
+    Ok(to_sql(batch_of(std::slice::from_ref(column), TEXTS, both)?)?.columns().first().cloned())
 }
 
 struct Reader<'w> {

@@ -129,12 +129,16 @@ impl MyceliumScan {
         Some((self.request.schema.as_ref(), *self.request.projection.get(at)?))
     }
 
-    /// Whether zones may tell most of its rows: it scans all rows of its ranges, and most entries are in columnar
-    /// files.
-    pub(crate) fn is_for_zones(&self) -> bool {
+    /// Whether it scans ranges of keys and gives all rows of them.
+    pub(crate) fn is_of_all_rows(&self) -> bool {
         let request = &self.request;
-        let scans = request.index.is_none() && request.tests.is_empty() && self.limit.is_none();
-        scans && self.points().is_none() && self.extent.columnar_entries * 2 >= self.extent.entries.max(1)
+        let is_all = request.index.is_none() && request.tests.is_empty() && self.limit.is_none();
+        is_all && self.points().is_none()
+    }
+
+    /// Whether most entries are in columnar files.
+    pub(crate) fn is_mostly_columnar(&self) -> bool {
+        self.extent.columnar_entries * 2 >= self.extent.entries.max(1)
     }
 
     /// Counts what is read of a partition.

@@ -1,9 +1,10 @@
-//! Counts, minima and maxima of which zone maps know the answer: `SELECT count(*), min(at), max(at) FROM events`.
+//! Counts, minima and maxima that need no scan of all rows: `SELECT count(*), min(at), max(at) FROM events`.
 //!
 //! 1. [`ZoneAggregates`], a rule over physical plans, looks for an aggregate without groups right over a
 //!    [`MyceliumScan`] that tests nothing and has no limit, with nothing but `count(*)`, `count(column)`,
-//!    `min(column)` and `max(column)`. Zones know nothing of a key's columns, and cut texts: minima and maxima of those
-//!    are left to DataFusion, as are tables of which most entries are in no columnar files.
+//!    `min(column)` and `max(column)`. The first column of the primary key has its extremes in the first and in the last
+//!    row of a range, of whatever table. For all else most entries must be in columnar files, whose zones know nothing
+//!    of other columns of the key, and cut texts: minima and maxima of those are left to DataFusion.
 //! 2. [`MyceliumAggregate`] takes the place of the scan and of the partial aggregate over it. Each partition scans its
 //!    ranges once for every column that is asked for, so that column groups need not have blocks of the same keys, and
 //!    lets the engine tell blocks by their zones ([`mycelium_engine::ScanOptions::tell_zones`]): those that no younger
@@ -32,6 +33,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use mycelium_encoding::ColumnType;
 
+use crate::failure::outward;
 use crate::read::{ScanCounts, ToldScan, Work};
 use crate::scan::MyceliumScan;
 
@@ -44,6 +46,8 @@ enum Question {
     Values(usize),
     /// The smallest or the largest value of the column.
     Extreme(usize),
+    /// The same of the first column of the primary key.
+    KeyExtreme,
 }
 
 impl Question {
@@ -62,18 +66,22 @@ impl Question {
         let is_key = schema.is_primary_key(column);
         let definition = schema.columns().get(column)?;
         let is_text = matches!(definition.ty, ColumnType::Utf8 | ColumnType::Binary);
+        let is_first = schema.primary_key().first() == Some(&column);
         match aggregate.fun().name() {
             "count" if is_key || !definition.nullable => Some(Self::Rows),
             "count" if !is_text => Some(Self::Values(column)),
+            "min" | "max" if is_first => Some(Self::KeyExtreme),
             "min" | "max" if !is_key && !is_text => Some(Self::Extreme(column)),
             _ => None,
         }
     }
 
-    fn column(self) -> Option<usize> {
+    /// The column that is to be scanned for it, if any; nothing if none is.
+    fn column(self) -> Option<Option<usize>> {
         match self {
-            Self::Rows => None,
-            Self::Values(column) | Self::Extreme(column) => Some(column),
+            Self::Rows => Some(None),
+            Self::Values(column) | Self::Extreme(column) => Some(Some(column)),
+            Self::KeyExtreme => None,
         }
     }
 }
@@ -105,12 +113,13 @@ fn told_by_zones(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPl
     let is_plain = aggregate.group_expr().is_true_no_grouping()
         && aggregate.filter_expr().iter().all(Option::is_none)
         && !aggregate.aggr_expr().is_empty();
-    let Some(scan) = aggregate.input().downcast_ref::<MyceliumScan>().filter(|scan| is_plain && scan.is_for_zones())
-    else {
-        return Ok(None);
-    };
+    let scan = aggregate.input().downcast_ref::<MyceliumScan>().filter(|scan| is_plain && scan.is_of_all_rows());
+    let Some(scan) = scan else { return Ok(None) };
     let questions = aggregate.aggr_expr().iter().map(|asked| Question::of(asked, scan));
     let Some(questions) = questions.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    if questions.iter().any(|question| question.column().is_some()) && !scan.is_mostly_columnar() {
+        return Ok(None);
+    }
     let leaf = |schema| Arc::new(MyceliumAggregate::new(scan, aggregate.aggr_expr(), questions, schema));
     match aggregate.mode() {
         AggregateMode::Partial => Ok(Some(leaf(aggregate.schema()))),
@@ -230,7 +239,7 @@ impl States {
 
     /// The columns that are to be scanned, each once; the first scan counts the rows, whether it has a column or not.
     fn scans(&self) -> Vec<Option<usize>> {
-        let mut columns: Vec<Option<usize>> = self.questions.iter().map(|question| question.column()).collect();
+        let mut columns: Vec<Option<usize>> = self.questions.iter().filter_map(|question| question.column()).collect();
         columns.sort_unstable();
         columns.dedup();
         if columns.len() > 1 {
@@ -251,12 +260,19 @@ impl States {
             let of_column = |question: &Question| match question {
                 Question::Rows => number == 0,
                 Question::Values(of) | Question::Extreme(of) => Some(*of) == column,
+                Question::KeyExtreme => false,
             };
             let asked: Vec<usize> = (0..self.questions.len()).filter(|&at| of_column(&self.questions[at])).collect();
             let note = |part: ToldScan| self.note(&asked, &part);
             if !work.scan_told(column, counts, note, &is_over)? {
                 return Ok(None);
             }
+        }
+        if self.questions.contains(&Question::KeyExtreme)
+            && let Some(ends) = work.first_keys_at_ends(counts).map_err(outward)?
+        {
+            let of_key = (0..self.questions.len()).filter(|&at| self.questions[at] == Question::KeyExtreme);
+            self.note(&of_key.collect::<Vec<_>>(), &ends)?;
         }
         let states = self.accumulators.iter_mut().map(|accumulator| accumulator.state());
         let states = states.collect::<Result<Vec<_>>>()?.into_iter().flatten();
@@ -271,7 +287,7 @@ impl States {
             match self.questions[at] {
                 Question::Rows => accumulator.merge_batch(&[count(part.rows)])?,
                 Question::Values(_) => accumulator.merge_batch(&[count(part.rows - part.nulls)])?,
-                Question::Extreme(_) => {
+                Question::Extreme(_) | Question::KeyExtreme => {
                     if let Some(values) = &part.values {
                         accumulator.merge_batch(std::slice::from_ref(values))?;
                     }

@@ -133,6 +133,57 @@ fn what_zones_do_not_know_is_left_to_scans() {
     twin.check("SELECT (SELECT max(day) FROM t), count(*) FROM t WHERE small = (SELECT min(small) FROM t)", true);
 }
 
+/// The first and the last row of a range say what its keys lie between, in files of rows and of columns.
+#[test]
+fn extremes_of_keys_are_those_of_the_first_and_the_last_row() {
+    for form in Form::ALL {
+        let twin = Twin::new();
+        let schema = "day date32 not null, part utf8 not null, n int64, primary key (day, part)";
+        let table = twin.create("t", schema, form);
+        let mut rows = Vec::new();
+        for day in 0..400 {
+            for part in ["a", "b\u{e9}", "c"] {
+                rows.push((day - 200, part, i64::from(day) % 7));
+                let values = [DatumRef::Date32(day - 200), DatumRef::Utf8(part), DatumRef::Int64(i64::from(day) % 7)];
+                table.insert_row(&values, Durability::Buffered).expect("a row");
+            }
+        }
+        let batch = |rows: &[(i32, &str, i64)]| {
+            let days = rows.iter().map(|row| Some(row.0)).collect::<Date32Array>();
+            let parts = rows.iter().map(|row| Some(row.1)).collect::<StringArray>();
+            let numbers = rows.iter().map(|row| Some(row.2)).collect::<Int64Array>();
+            let columns: Vec<(&str, ArrayRef)> =
+                vec![("day", Arc::new(days)), ("part", Arc::new(parts)), ("n", Arc::new(numbers))];
+            RecordBatch::try_from_iter(columns).expect("columns of one length")
+        };
+        twin.database.compact(&table).expect("compacted");
+        for _ in 0..2 {
+            twin.teach("t", vec![batch(&rows)]);
+            for part in ["", " WHERE day >= '1970-02-01'", " WHERE day < '1969-07-01'", " WHERE day > '1990-01-01'"] {
+                let query = format!("SELECT min(day), max(day) FROM t{part}");
+                twin.check(&query, true);
+                assert!(twin.plan(&query).contains("MyceliumAggregate"), "{query}");
+                twin.check(&format!("SELECT count(*), max(day), min(n), max(n) FROM t{part}"), true);
+                // Not the key's first column.
+                twin.check(&format!("SELECT min(part), max(part) FROM t{part}"), true);
+            }
+            // The first and the last day go, and one comes before all.
+            for day in [-200, 199] {
+                for part in ["a", "b\u{e9}", "c"] {
+                    table
+                        .delete_row(&[DatumRef::Date32(day), DatumRef::Utf8(part)], Durability::Buffered)
+                        .expect("gone");
+                }
+                rows.retain(|row| row.0 != day);
+            }
+            let values = [DatumRef::Date32(-999), DatumRef::Utf8("z"), DatumRef::Int64(9)];
+            table.insert_row(&values, Durability::Buffered).expect("a row");
+            rows.retain(|row| row.0 != -999);
+            rows.push((-999, "z", 9));
+        }
+    }
+}
+
 /// A count of all rows reads the first and the last block of each file, and what is younger.
 #[test]
 fn a_count_reads_few_blocks() {

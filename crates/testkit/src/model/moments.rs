@@ -125,7 +125,7 @@ mod tests {
         assert_eq!([rows(4), rows(5), rows(10), rows(13), rows(99)], [0, 1, 2, 3, 4]);
         let one = pass(&model, 0, 5).unwrap().writes;
         assert!(matches!(&one[..], [Write { kind: WriteKind::Delete(_), .. }]), "{one:?}");
-        let two = model.pass(0, at(13), |key| key == 0_i64.to_be_bytes()).unwrap().writes;
+        let two = model.pass(0, at(13), |key| key == [0x80, 0, 0, 0, 0, 0, 0, 0]).unwrap().writes;
         assert!(matches!(&two[..], [Write { kind: WriteKind::Delete(_), .. }, _]), "{two:?}");
         let three = pass(&model, 0, 13).unwrap().writes;
         assert!(matches!(&three[..], [Write { kind: WriteKind::DeleteRange(..), .. }]), "{three:?}");

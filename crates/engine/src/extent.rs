@@ -63,9 +63,9 @@ impl Table {
         extent
     }
 
-    /// By column of the schema, about how many different values its rows have, within 7 % or so of what the columnar
-    /// files hold, superseded versions included; nothing is known of columns that are in none, as those of the primary
-    /// key. O(files x columns) when it is asked for the first time since files came or went.
+    /// By column of the schema, about how many different values its rows have, of what the columnar files hold,
+    /// superseded versions included: within 20 % or so, and by half or twice where nearly every row has another value.
+    /// Nothing is known of columns that are in none of them, as those of the primary key. O(files x columns) when it is asked for the first time since files came or went.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table; those of reading.

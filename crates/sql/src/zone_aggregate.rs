@@ -1,10 +1,10 @@
 //! Counts, minima and maxima that need no scan of all rows: `SELECT count(*), min(at), max(at) FROM events`.
 //!
 //! 1. [`ZoneAggregates`], a rule over physical plans, looks for an aggregate without groups right over a
-//!    [`MyceliumScan`] that tests nothing and has no limit, with nothing but `count(*)`, `count(column)`,
-//!    `min(column)` and `max(column)`. The first column of the primary key has its extremes in the first and in the last
-//!    row of a range, of whatever table. For all else most entries must be in columnar files, whose zones know nothing
-//!    of other columns of the key, and cut texts: minima and maxima of those are left to DataFusion.
+//!    [`MyceliumScan`] that tests nothing and has no limit, with nothing but `count(*)`, `count(column)`, `min(column)`
+//!    and `max(column)`. The first column of the primary key has its extremes in the first and in the last row of a
+//!    range, of whatever table. For all else most entries must be in columnar files, whose zones know nothing of other
+//!    columns of the key, and cut texts: minima and maxima of those are left to DataFusion.
 //! 2. [`MyceliumAggregate`] takes the place of the scan and of the partial aggregate over it. Each partition scans its
 //!    ranges once for every column that is asked for, so that column groups need not have blocks of the same keys, and
 //!    lets the engine tell blocks by their zones ([`mycelium_engine::ScanOptions::tell_zones`]): those that no younger

@@ -227,8 +227,11 @@ fn statistics_are_those_of_the_entries(pair: &Pair, entries: &[Entry], context: 
         }
         assert_eq!((of_column.nulls, of_column.absent), (nulls, absent), "{context}");
         assert_eq!(least.is_some(), !values.is_empty(), "{context}");
-        let (estimate, exact) = (of_column.distinct.estimate() as f64, values.len() as f64);
-        assert!((estimate - exact).abs() <= 0.3 * exact + 0.5, "{context}: {estimate} of {exact}");
+        assert_eq!(of_column.values, entries.len() as u64 - nulls - absent, "{context}");
+        // A few rows may all be among those that are not noted.
+        let (estimate, exact) = (of_column.distinct_estimate() as f64, values.len() as f64);
+        let is_near = estimate >= exact / 4.0 - 3.0 && estimate <= exact * 3.0 + 3.0;
+        assert!(is_near, "{context}: {estimate} of {exact} in {} rows", of_column.values);
     }
 }
 

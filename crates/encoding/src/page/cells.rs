@@ -183,7 +183,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Notes which values these rows have, as [`Cells::encode`] takes them.
+    /// Notes which values some of these rows have, as [`Cells::encode`] takes them.
     ///
     /// # Errors
     /// As [`Cells::encode`].
@@ -313,10 +313,13 @@ impl FinishedCells {
         Ok(cells.zone())
     }
 
-    /// Notes which values all rows have: those of a dictionary once, however many rows have them.
+    /// Notes which values some rows have; those of a dictionary once, however many rows have them.
     pub fn note_distinct(&self, sketch: &mut DistinctSketch) {
         match &self.values {
-            Finished::Codes(dictionary, _) => dictionary.values().for_each(|text| sketch.note_text(text)),
+            Finished::Codes(dictionary, codes) => {
+                dictionary.values().for_each(|text| sketch.note_text(text));
+                sketch.add_noted(codes.len() as u64);
+            }
             values => {
                 let all = self.page_cells(0..values.len());
                 all.into_iter().for_each(|cells| cells.note_distinct(sketch));

@@ -2,7 +2,7 @@
 
 use super::cell_state::State;
 use super::dictionary::Dictionary;
-use super::distinct::DistinctSketch;
+use super::distinct::{DistinctSketch, ROWS_A_NOTE};
 use super::ordinal::datum;
 use super::symbol_table::TextCompressor;
 use super::symbols::Symbols;
@@ -87,30 +87,34 @@ impl PageCells<'_> {
         Zone::new(bounds, self.count_of(State::Null) as u32, self.count_of(State::Absent) as u32)
     }
 
-    /// Notes which values there are. One that is the same as that of the row before costs next to nothing.
+    /// Notes which values some of the rows have. One that is the same as the one before costs next to nothing.
     pub(super) fn note_distinct(&self, sketch: &mut DistinctSketch) {
-        match self.values {
-            PageValues::Ordinals(values) => self.each_changed(|at| values[at], |value| sketch.note_ordinal(value)),
-            PageValues::Wide(values) => self.each_changed(|at| values[at], |value| sketch.note_wide(value)),
+        let noted = match self.values {
+            PageValues::Ordinals(values) => self.each_noted(|at| values[at], |value| sketch.note_ordinal(value)),
+            PageValues::Wide(values) => self.each_noted(|at| values[at], |value| sketch.note_wide(value)),
             PageValues::Codes(dictionary, codes) => {
                 let note = |code| dictionary.value(code).into_iter().for_each(|text| sketch.note_text(text));
-                self.each_changed(|at| codes[at], note);
+                self.each_noted(|at| codes[at], note)
             }
             PageValues::Texts(symbols, first, _) => {
-                self.each_changed(|at| symbols.of_row(first + at), |text| sketch.note_text(text));
+                self.each_noted(|at| symbols.of_row(first + at), |text| sketch.note_text(text))
             }
-        }
+        };
+        sketch.add_noted(noted);
     }
 
-    /// Tells `note` of the cells that are values, but for those that are what the one before them is.
+    /// Tells `note` of those cells to be noted that are values, but for those that are what the one before them is. How
+    /// many rows they are.
     #[inline]
-    fn each_changed<T: PartialEq + Copy>(&self, value: impl Fn(usize) -> T, mut note: impl FnMut(T)) {
-        let mut last = None;
-        for value in (0..self.rows).filter(|&at| self.has_value(at)).map(value) {
+    fn each_noted<T: PartialEq + Copy>(&self, value: impl Fn(usize) -> T, mut note: impl FnMut(T)) -> u64 {
+        let (mut last, mut noted) = (None, 0);
+        for value in (0..self.rows).step_by(ROWS_A_NOTE).filter(|&at| self.has_value(at)).map(value) {
+            noted += 1;
             if last.replace(value) != Some(value) {
                 note(value);
             }
         }
+        noted
     }
 
     fn count_of(&self, wanted: State) -> usize {

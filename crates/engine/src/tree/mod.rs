@@ -242,18 +242,24 @@ impl Tree {
         if let Some(known) = self.distinct.get() {
             return Ok(known.clone());
         }
-        let mut sketches: Vec<Option<DistinctSketch>> = vec![None; columns];
+        // With the entries that have a value.
+        let mut sketches: Vec<Option<(DistinctSketch, u64)>> = vec![None; columns];
         for (_, file) in self.files() {
             let statistics = file.sst.column_statistics()?;
             for of_file in statistics.iter().flat_map(|statistics| &statistics.columns) {
                 match sketches.get_mut(of_file.column) {
-                    Some(Some(sketch)) => sketch.join(&of_file.distinct),
-                    Some(none) => *none = Some(of_file.distinct.clone()),
+                    Some(Some((sketch, values))) => {
+                        sketch.join(&of_file.distinct);
+                        *values = values.saturating_add(of_file.values);
+                    }
+                    Some(none) => *none = Some((of_file.distinct.clone(), of_file.values)),
                     None => {}
                 }
             }
         }
-        let estimates: Arc<[_]> = sketches.iter().map(|sketch| sketch.as_ref().map(DistinctSketch::estimate)).collect();
+        let estimate =
+            |of: &Option<(DistinctSketch, u64)>| of.as_ref().map(|(sketch, values)| sketch.estimate(*values));
+        let estimates: Arc<[_]> = sketches.iter().map(estimate).collect();
         Ok(self.distinct.get_or_init(|| estimates).clone())
     }
 

@@ -103,7 +103,7 @@ impl SstFile {
         }
         if let Some(statistics) = self.column_statistics()? {
             for (column, of_file) in figures.columns.iter_mut().zip(statistics.columns) {
-                column.distinct = Some(of_file.distinct.estimate());
+                column.distinct = Some(of_file.distinct_estimate());
             }
         }
         let framed = self.load_index()?;

@@ -124,7 +124,7 @@ impl SstFile {
         let part = self.properties().statistics;
         let Some(columns) = self.columns.as_ref().filter(|_| part.len > 0) else { return Ok(None) };
         let framed = self.cached_part(part, BlockKind::Index)?;
-        let statistics = FileStatistics::parse(payload_of(&framed), columns.parts());
+        let statistics = FileStatistics::parse(payload_of(&framed), columns.parts(), self.properties().entry_count);
         statistics.map(Some).map_err(|e| malformed_part(self.path(), "statistics of columns", part.offset, e))
     }
 

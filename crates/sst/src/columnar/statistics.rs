@@ -7,7 +7,7 @@
 //!   u32 x 4   where each of these pages ends, counted from the first
 //!   page      the smallest value, of the column's type; null where there is none
 //!   page      the largest
-//!   page      nulls, and entries that say nothing of the column, uint64
+//!   page      nulls, entries that say nothing of the column, and rows whose values the sketch has, uint64
 //!   page      the registers of a sketch of its different values, uint8 (see `DistinctSketch`)
 //! ```
 //!
@@ -34,8 +34,17 @@ pub struct ColumnStatistics {
     pub absent: u64,
     /// What its values lie between; `None` if there is none. Long texts are cut.
     pub bounds: Option<(Datum, Datum)>,
-    /// Which values there are, about.
+    /// Entries that have a value.
+    pub values: u64,
+    /// Which values they are, about.
     pub distinct: DistinctSketch,
+}
+
+impl ColumnStatistics {
+    /// About how many different values there are.
+    pub fn distinct_estimate(&self) -> u64 {
+        self.distinct.estimate(self.values)
+    }
 }
 
 /// The statistics of a columnar file.
@@ -73,7 +82,8 @@ impl StatisticsBuilder {
         let ends_at = out.len();
         out.resize(ends_at + 4 * PAGES, 0);
         let first = out.len();
-        let counts = [self.nulls, self.absent].map(|count| ColumnState::Value(DatumRef::UInt64(count)));
+        let counts =
+            [self.nulls, self.absent, self.distinct.noted()].map(|count| ColumnState::Value(DatumRef::UInt64(count)));
         let registers = self.distinct.registers().map(|register| ColumnState::Value(DatumRef::UInt8(register)));
         let pages: [(&ColumnType, &[ColumnState<'_>]); PAGES] = [
             (kind, &[bound(self.bounds.least())]),
@@ -93,11 +103,11 @@ impl StatisticsBuilder {
 }
 
 impl FileStatistics {
-    /// Parses the payload, of a file with these columns.
+    /// Parses the payload, of a file with these columns and so many entries.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed.
-    pub fn parse(payload: &[u8], parts: &[ColumnPart]) -> Result<Self> {
+    pub fn parse(payload: &[u8], parts: &[ColumnPart], entries: u64) -> Result<Self> {
         let mut reader = Reader::new(payload);
         let is_plain = match reader.u8()? {
             flag @ (0 | 1) => flag == 1,
@@ -105,7 +115,7 @@ impl FileStatistics {
         };
         let mut columns = Vec::with_capacity(parts.len());
         for part in parts {
-            columns.push(parse_column(&mut reader, part)?);
+            columns.push(parse_column(&mut reader, part, entries)?);
         }
         reader.finish()?;
         Ok(Self { is_plain, columns })
@@ -118,7 +128,7 @@ impl FileStatistics {
     }
 }
 
-fn parse_column(reader: &mut Reader<'_>, part: &ColumnPart) -> Result<ColumnStatistics> {
+fn parse_column(reader: &mut Reader<'_>, part: &ColumnPart, entries: u64) -> Result<ColumnStatistics> {
     let mut ends = [0; PAGES];
     for end in &mut ends {
         *end = reader.u32()? as usize;
@@ -137,12 +147,12 @@ fn parse_column(reader: &mut Reader<'_>, part: &ColumnPart) -> Result<ColumnStat
         (0..rows).map(datum).collect::<Result<Vec<_>>>()
     };
     let (least, greatest) = (page(0, 1, &part.kind)?, page(1, 1, &part.kind)?);
-    let (counts, registers) = (page(2, 2, &ColumnType::UInt64)?, page(3, REGISTERS, &ColumnType::UInt8)?);
+    let (counts, registers) = (page(2, 3, &ColumnType::UInt64)?, page(3, REGISTERS, &ColumnType::UInt8)?);
     let malformed = || Error::corruption(format!("malformed statistics of column {}", part.column));
-    let (nulls, absent) = match counts[..] {
-        [Some(Datum::UInt64(nulls)), Some(Datum::UInt64(absent))] => (nulls, absent),
-        _ => return Err(malformed()),
+    let [Some(Datum::UInt64(nulls)), Some(Datum::UInt64(absent)), Some(Datum::UInt64(noted))] = counts[..] else {
+        return Err(malformed());
     };
+    let values = entries.checked_sub(nulls).and_then(|some| some.checked_sub(absent)).ok_or_else(malformed)?;
     let mut of_sketch = [0; REGISTERS];
     for (register, found) in of_sketch.iter_mut().zip(registers) {
         *register = if let Some(Datum::UInt8(found)) = found { found } else { return Err(malformed()) };
@@ -152,7 +162,8 @@ fn parse_column(reader: &mut Reader<'_>, part: &ColumnPart) -> Result<ColumnStat
         column: part.column,
         nulls,
         absent,
+        values,
         bounds: one(least).zip(one(greatest)),
-        distinct: DistinctSketch::of_registers(of_sketch).ok_or_else(malformed)?,
+        distinct: DistinctSketch::of_registers(of_sketch, noted).ok_or_else(malformed)?,
     })
 }

@@ -65,7 +65,8 @@ impl Table {
 
     /// By column of the schema, about how many different values its rows have, of what the columnar files hold,
     /// superseded versions included: within 20 % or so, and by half or twice where nearly every row has another value.
-    /// Nothing is known of columns that are in none of them, as those of the primary key. O(files x columns) when it is asked for the first time since files came or went.
+    /// Nothing is known of columns that are in none of them, as those of the primary key. O(files x columns) when it is
+    /// asked for the first time since files came or went.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table; those of reading.

@@ -12,8 +12,8 @@
 //!    many rows as any other: of `D` values in `n` rows, of which a share `s` is noted, `D (1 - (1 - s)^(n / D))` are
 //!    seen.
 //!
-//! The standard error of what was seen is 1.04 / sqrt(256), thus 6.5 %; of few values it is less than one of them. Where
-//! nearly every noted row has a value of its own the rest is a guess: by half or twice. 256 bytes.
+//! The standard error of what was seen is 1.04 / sqrt(256), thus 6.5 %; of few values it is less than one of them.
+//! Where nearly every noted row has a value of its own the rest is a guess: by half or twice. 256 bytes.
 
 use mycelium_base::hash::{hash_key, mix};
 

@@ -32,7 +32,7 @@
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
-//! | `zone_aggregate` | counts, minima and maxima that zone maps know |
+//! | `zone_aggregate` | counts, minima and maxima that need no scan of all rows |
 //! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
 //! | `failure` | errors across the border |
 

@@ -159,10 +159,11 @@ impl Work {
             };
             let mut scan = self.table.scan_batches(options).map_err(outward)?;
             while let Some(batch) = scan.next_or_pause().transpose().map_err(outward)? {
-                match batch {
-                    Some(batch) => note(ToldScan::of_rows(batch).map_err(outward)?)?,
-                    None if is_over() => return Ok(false),
-                    None => {}
+                if is_over() {
+                    return Ok(false);
+                }
+                if let Some(batch) = batch {
+                    note(ToldScan::of_rows(batch).map_err(outward)?)?;
                 }
             }
             counts.add(&ReadCounters::default(), &scan.counters());

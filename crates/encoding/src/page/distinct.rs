@@ -6,10 +6,9 @@
 //!    begins with, and one more.
 //! 3. The estimate is the harmonic mean of what each register alone would say; where registers are still empty, and it
 //!    is small, what the number of these says (linear counting).
-//!
-//! 4. A hash costs about half of what it costs to encode a value, so that one row of [`ROWS_A_NOTE`] is noted, but for
-//!    texts with a dictionary, of which each is noted once. What was not seen is reckoned as if every value were in as
-//!    many rows as any other: of `D` values in `n` rows, of which a share `s` is noted, `D (1 - (1 - s)^(n / D))` are
+//! 4. A hash is not cheap beside the encoding of a value, so that one row of [`ROWS_A_NOTE`] is noted, but for texts
+//!    with a dictionary, of which each is noted once. What was not seen is reckoned as if every value were in as many
+//!    rows as any other: of `D` values in `n` rows, of which a share `s` is noted, `D (1 - (1 - s)^(n / D))` are
 //!    seen.
 //!
 //! The standard error of what was seen is 1.04 / sqrt(256), thus 6.5 %; of few values it is less than one of them.

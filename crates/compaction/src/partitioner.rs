@@ -18,7 +18,8 @@
 //! 6. While cut keys lie ahead, another key would be a new one: a file is closed at the end of a grandparent only if it
 //!    has the target size, and between grandparents only by rule 1.
 //!
-//! Both keep every file but the last within `[target / 2, 2 target]` (give or take one entry at the upper end where an
+//! A file that holds as much in memory as it may ends whatever its size ([`Partitioner::was_cut`]); but for these both
+//! keep every file but the last within `[target / 2, 2 target]` (give or take one entry at the upper end where an
 //! entry is larger than all before it in its job).
 
 use std::sync::Arc;
@@ -30,6 +31,9 @@ pub trait Partitioner {
     /// Whether the file being written, which is not empty and now has `current_size` bytes, should end before
     /// `next_key`. Keys must ascend; after `true` the file is taken to be a new one. Amortised O(1).
     fn should_cut(&mut self, next_key: &[u8], current_size: u64) -> bool;
+
+    /// Said, in place of asking, where the file was ended before `next_key` because it held as much as it may.
+    fn was_cut(&mut self, next_key: &[u8]);
 
     /// The least size with which the file of another column group is closed where this one is.
     fn smallest_size(&self) -> u64 {
@@ -158,6 +162,11 @@ impl Partitioner for FixedPartitioner {
         cut
     }
 
+    fn was_cut(&mut self, next_key: &[u8]) {
+        self.grandparents.pass(next_key);
+        self.overlap = 0;
+    }
+
     fn smallest_size(&self) -> u64 {
         self.target / 2
     }
@@ -213,6 +222,12 @@ impl Partitioner for AlignedPartitioner {
             self.growth.reset(0);
         }
         cut
+    }
+
+    fn was_cut(&mut self, next_key: &[u8]) {
+        self.grandparents.pass(next_key);
+        self.cut_keys.pass(next_key);
+        self.growth.reset(0);
     }
 
     fn smallest_size(&self) -> u64 {

@@ -10,7 +10,7 @@
 //! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies
 //!    outside the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for
 //!    each state that the present or a live snapshot sees.
-//! 4. Where the largest of the groups' files is to end, all end that have the least size; those of narrow groups go on
+//! 4. Where the largest of the groups' files is to end, or one holds as much in memory as it may, all end that have the least size; those of narrow groups go on
 //!    to a later one of these keys. So siblings stay aligned, and each group has files of its own target size.
 //!
 //! The entries of one key in one group are held in memory, nothing else.
@@ -31,7 +31,7 @@ use mycelium_merge::{
 };
 use mycelium_sst::{SstWriterOptions, nanoseconds_since};
 
-use crate::job::{Content, JobContext, JobOutput, Outputs, SAMPLE, StageTimes};
+use crate::job::{Content, JobContext, JobOutput, Outputs, SAMPLE, StageTimes, ends_before};
 use crate::partitioner::Partitioner;
 
 /// What such a job is told.
@@ -159,18 +159,19 @@ fn cut(
     partitioner: &mut dyn Partitioner,
     context: &RefCell<&mut dyn JobContext>,
 ) -> Result<()> {
-    let mut largest = None;
+    let (mut largest, mut is_full) = (None, false);
     for sibling in siblings.iter_mut() {
         largest = largest.max(sibling.outputs.size_before(key, context)?);
+        is_full |= sibling.outputs.is_full();
     }
     if let Some(size) = largest
-        && partitioner.should_cut(key, size)
+        && ends_before(partitioner, key, size, is_full)
     {
         let smallest = partitioner.smallest_size().min(size);
         let mut left_open = 0;
         for sibling in siblings {
             match sibling.outputs.size_before(key, context)? {
-                Some(size) if size < smallest => left_open = left_open.max(size),
+                Some(size) if size < smallest && !sibling.outputs.is_full() => left_open = left_open.max(size),
                 _ => sibling.outputs.finish_current(Some(key.to_vec()), *context.borrow_mut())?,
             }
         }
@@ -193,6 +194,7 @@ fn finish(
         sibling.outputs.finish_last(upper.clone(), *context.borrow_mut())?;
         result.stages += sibling.outputs.stages();
         waiting += sibling.outputs.waiting();
+        result.most_held += sibling.outputs.most_held();
         result.files.append(&mut sibling.outputs.files);
     }
     result.stages = result.stages.of_whole(nanoseconds_since(started), waiting);

@@ -184,6 +184,8 @@ struct Case {
     cuts: Vec<Vec<u8>>,
     is_base: bool,
     is_watched: bool,
+    /// Bytes that an output may hold in memory.
+    memory_limit: usize,
 }
 
 fn key(number: usize, is_wide: bool) -> Vec<u8> {
@@ -232,6 +234,7 @@ impl Case {
             cuts,
             is_base: rng.random_bool(0.5),
             is_watched: rng.random_bool(0.2),
+            memory_limit: usize::MAX,
         }
     }
 
@@ -267,7 +270,11 @@ impl Case {
             lower: self.bounds.0.clone(),
             upper: self.bounds.1.clone(),
             are_oldest: self.is_base,
-            writer: SstWriterOptions { block_size: self.table.block_size, ..SstWriterOptions::default() },
+            writer: SstWriterOptions {
+                block_size: self.table.block_size,
+                memory_limit: self.memory_limit,
+                ..SstWriterOptions::default()
+            },
             group: Some(self.table.group.clone()),
             map: None,
         }
@@ -386,6 +393,10 @@ impl Partitioner for AtKeys {
         self.0.drain(..passed);
         passed > 0
     }
+
+    fn was_cut(&mut self, _next_key: &[u8]) {
+        unreachable!("nothing here limits the memory of an output");
+    }
 }
 
 /// What a job made.
@@ -495,6 +506,31 @@ fn texts(runs: usize, rows: usize, text: impl Fn(usize, usize) -> String) -> Cas
         cuts: Vec::new(),
         is_base: true,
         is_watched: false,
+        memory_limit: usize::MAX,
+    }
+}
+
+/// All of a file waited in memory for its dictionaries, whatever there was of it.
+#[test]
+fn files_end_where_they_hold_as_much_as_they_may() {
+    const LIMIT: usize = 256 << 10;
+    for (texts_alike, name) in [(1, "all different"), (3, "some alike"), (500, "few")] {
+        let text = |_: usize, row: usize| format!("text {:06} of no length in particular", row / texts_alike);
+        let case = Case { memory_limit: LIMIT, ..texts(2, 30_000, text) };
+        let free = Case { memory_limit: usize::MAX, ..texts(2, 30_000, text) };
+        for is_encoded in [false, true] {
+            let made = case.compact(is_encoded, &mut FixedPartitioner::new(u64::MAX));
+            let whole = free.compact(is_encoded, &mut FixedPartitioner::new(u64::MAX));
+            assert_eq!(whole.files.len(), 1);
+            assert_eq!(made.entries(), whole.entries(), "{name}");
+            let (most, without) = (made.output.most_held, whole.output.most_held);
+            // It is counted once a block or a thousand rows, and what grows doubles.
+            assert!(most <= 2 * LIMIT, "{name}: {most} bytes were held");
+            // What inputs lent is let go first: no file has but a few rows.
+            let least = without / (4 * LIMIT);
+            let expected = least..=without.div_ceil(LIMIT / 4) + 1;
+            assert!(expected.contains(&made.files.len()), "{name}: {} files, not {expected:?}", made.files.len());
+        }
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct Taken {
     indexes: Arc<[IndexState]>,
     /// Whether what it reads is cached.
     admits_inputs: bool,
+    /// Bytes of columns that its outputs may hold in memory.
+    memory_limit: usize,
     interruption: Interruption,
     job: JobId,
 }
@@ -183,7 +185,10 @@ impl Inner {
         let state = table.state.load_full();
         let admits_inputs = self.options.compaction_caching.admit_inputs;
         let (tree, indexes) = (state.tree.clone(), state.indexes.clone());
-        Taken { plan, table, tree, indexes, admits_inputs, interruption, job }
+        // Where one file is to be made, as within level 0, several would be as many runs.
+        let makes_one = plan.target_file_size == u64::MAX;
+        let memory_limit = if makes_one { usize::MAX } else { self.options.compaction_memory };
+        Taken { plan, table, tree, indexes, admits_inputs, memory_limit, interruption, job }
     }
 
     fn run_taken(&self, mut taken: Taken) -> Result<()> {
@@ -251,6 +256,7 @@ impl Inner {
             metas.extend(output.files.iter().map(|(number, summary)| Arc::new(file_meta(*number, summary))));
             self.counters.add_compaction_stages(output.stages, output.entries);
             self.counters.compaction_entries_encoded.fetch_add(output.entries_encoded, Ordering::Relaxed);
+            self.counters.most_compaction_memory.fetch_max(output.most_held as u64, Ordering::Relaxed);
         }
         let derived: Vec<_> =
             made.derived.iter().map(|file| (file.table, Arc::new(file_meta(file.number, &file.summary)))).collect();
@@ -666,6 +672,7 @@ fn plain_input<'w, C>(
         are_oldest: plan.output_level > 0 && plan.are_oldest() && taken.indexes.is_empty(),
         writer: SstWriterOptions {
             marks: known_marks(input_marks(taken)),
+            memory_limit: taken.memory_limit,
             ..writer_options(&table.definition, plan.output_level, group.as_deref())
         },
         group,
@@ -704,7 +711,10 @@ fn shaped_input<'w>(
             watch: asked(watch),
             range_deletes: Arc::new(input_range_deletes(taken, feeds)),
             are_oldest: plan.output_level > 0 && older.is_empty() && taken.indexes.is_empty(),
-            writer: writer_options(&table.definition, plan.output_level, group.as_deref()),
+            writer: SstWriterOptions {
+                memory_limit: taken.memory_limit / plan.outputs.len(),
+                ..writer_options(&table.definition, plan.output_level, group.as_deref())
+            },
         });
     }
     // What is joined is put together from the entries as they come.

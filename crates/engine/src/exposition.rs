@@ -77,7 +77,7 @@ impl Metrics {
     }
 
     /// Names, what they are, and values of what is one number for the database.
-    fn of_database(&self) -> [(&'static str, &'static str, f64); 48] {
+    fn of_database(&self) -> [(&'static str, &'static str, f64); 49] {
         let cache = &self.cache;
         [
             ("batches_total", "Batches committed.", self.batches as f64),
@@ -95,6 +95,11 @@ impl Metrics {
             ),
             ("deferring_compactions_total", "Compactions that left that for later.", self.deferring_compactions as f64),
             ("compaction_cpu_seconds_total", "Seconds of CPU that compactions took.", self.compaction_cpu_seconds),
+            (
+                "most_compaction_memory_bytes",
+                "Bytes of columns that a compaction held at most.",
+                self.most_compaction_memory as f64,
+            ),
             (
                 "compaction_entries_in_total",
                 "Entries that compactions read.",

@@ -27,6 +27,7 @@ pub(crate) struct Counters {
     pub(crate) deferring_compactions: AtomicU64,
     pub(crate) compaction_entries_encoded: AtomicU64,
     pub(crate) compaction_cpu_nanoseconds: AtomicU64,
+    pub(crate) most_compaction_memory: AtomicU64,
     pub(crate) ingested_bytes: AtomicU64,
     pub(crate) slowdowns: AtomicU64,
     pub(crate) slowdown_nanoseconds: AtomicU64,
@@ -208,6 +209,8 @@ pub struct Metrics {
     pub compaction_entries: StreamCounters,
     /// Those of them whose values were never decoded: their cells went from file to file as they were.
     pub compaction_entries_encoded: u64,
+    /// Bytes of columns that a compaction held at most until its files were complete ([`crate::Options::compaction_memory`]).
+    pub most_compaction_memory: u64,
     /// Seconds of CPU that compactions took, added up over threads.
     pub compaction_cpu_seconds: f64,
     /// Time of flushes by stage, nanoseconds.
@@ -324,6 +327,7 @@ impl Inner {
             write_amplification: total as f64 / load(&c.log_bytes).max(1) as f64,
             compaction_entries: stages.entries,
             compaction_entries_encoded: load(&c.compaction_entries_encoded),
+            most_compaction_memory: load(&c.most_compaction_memory),
             compaction_cpu_seconds: load(&c.compaction_cpu_nanoseconds) as f64 / 1e9,
             flush_stages: stages.flush,
             compaction_stages: stages.compaction,

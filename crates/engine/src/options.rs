@@ -133,6 +133,11 @@ pub struct Options {
     /// Bytes a second that all writers together may write when they begin to be slowed, and the most they may while
     /// they are: the rate is adapted to what compaction sustains. Default: 16 MiB.
     pub slowed_bytes_per_second: u64,
+    /// Bytes of columns that one compaction, or one of its `subcompactions`, may hold in memory until its files are
+    /// complete, shared out evenly among column groups that it writes. A columnar file is written when its dictionaries
+    /// are known, which is at its end: it ends early where it has come to this, but within level 0, where a merge makes one
+    /// file. Default: 256 MiB.
+    pub compaction_memory: usize,
     /// Key ranges into which one large compaction is cut to run in parallel, at most 1,024. Default: 1.
     pub subcompactions: usize,
     /// Tells when rows expire, and the times in an archived log and of backups. Default: the clock of the machine.
@@ -168,6 +173,7 @@ impl Default for Options {
             slowdown_debt_bytes: 64 << 30,
             deferral_percent: 10,
             slowed_bytes_per_second: 16 << 20,
+            compaction_memory: 256 << 20,
             subcompactions: 1,
             clock: Arc::new(SystemClock),
             expiry_interval: Duration::from_secs(300),
@@ -203,6 +209,10 @@ impl Options {
         }
         if self.memory_budget < 4096 {
             return Err(Error::invalid("the memory budget is too small").expected("4,096 or more", self.memory_budget));
+        }
+        if self.compaction_memory < 4096 {
+            let message = "the memory of a compaction is too small";
+            return Err(Error::invalid(message).expected("4,096 or more", self.compaction_memory));
         }
         if self.slowdown_level0_runs == 0 || self.stop_level0_runs < self.slowdown_level0_runs {
             let found = format!("{} and {}", self.slowdown_level0_runs, self.stop_level0_runs);

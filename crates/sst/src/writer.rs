@@ -61,6 +61,8 @@ pub struct SstWriterOptions {
     pub prefixes: Option<KeyPrefixes>,
     /// What the entries say something of ([`Properties::marks`]), as the caller knows it.
     pub marks: Option<u64>,
+    /// Bytes that a columnar file may hold in memory until it is complete: see [`SstWriter::is_full`].
+    pub memory_limit: usize,
 }
 
 impl Default for SstWriterOptions {
@@ -73,6 +75,7 @@ impl Default for SstWriterOptions {
             filter_bits_per_key: 10,
             prefixes: None,
             marks: None,
+            memory_limit: usize::MAX,
         }
     }
 }
@@ -237,7 +240,8 @@ impl SstWriter {
     #[must_use]
     pub fn with_columns(mut self, group: Arc<Group>, schema: Arc<Schema>) -> Self {
         let layout = Arc::new(PackedLayout::of(schema.clone(), &group.columns));
-        self.columns = Some(ColumnarBuilder::new(layout, &group.columns, self.options.block_size));
+        self.columns =
+            Some(ColumnarBuilder::new(layout, &group.columns, self.options.block_size, self.options.memory_limit));
         self.schema = Some(schema);
         self.with_group(Some(group))
     }
@@ -408,6 +412,20 @@ impl SstWriter {
             + self.filter.estimated_len()
             + (self.index.estimated_len() + self.summaries.estimated_len()) as u64
             + self.columns.as_ref().map_or(0, ColumnarBuilder::estimated_bytes)
+    }
+
+    /// Bytes of columns that are held until the file is complete, as of its last block. 0 for a file of rows, which
+    /// holds a block. O(1).
+    #[inline]
+    pub fn memory_usage(&self) -> usize {
+        self.columns.as_ref().map_or(0, ColumnarBuilder::memory_usage)
+    }
+
+    /// Whether the file should be finished whatever its size, since it holds as much as it may. What is added
+    /// nevertheless is written. O(1).
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.columns.as_ref().is_some_and(ColumnarBuilder::is_full)
     }
 
     /// Where the time went so far.

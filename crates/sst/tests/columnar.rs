@@ -208,7 +208,13 @@ fn statistics_are_those_of_the_entries(pair: &Pair, entries: &[Entry], context: 
     let is_plain = all_puts && entries.windows(2).all(|pair| pair[0].0 != pair[1].0);
     assert_eq!(statistics.is_plain, is_plain, "{context}");
     assert!(statistics.columns.iter().map(|of_column| of_column.column).eq(pair.group.iter()), "{context}");
+    let is_said = |of_columns: &[usize]| pair.columns.zones_say_all(of_columns).unwrap();
+    let in_all = |of_column: &mycelium_sst::ColumnStatistics| of_column.absent == 0;
+    let all: Vec<usize> = pair.group.iter().collect();
+    assert_eq!(is_said(&all), is_plain && statistics.columns.iter().all(in_all), "{context}");
+    assert!(!is_said(&[usize::MAX]) && is_said(&[]) == is_plain, "{context}");
     for of_column in &statistics.columns {
+        assert_eq!(is_said(&[of_column.column]), is_plain && in_all(of_column), "{context}");
         let (mut nulls, mut absent, mut values) = (0, 0, BTreeSet::new());
         let (least, greatest) = of_column.bounds.clone().unzip();
         for (_, trailer, value) in entries {

@@ -1,7 +1,8 @@
 //! The job: sorted inputs in, SSTs out.
 //!
 //! 1. The merge kernel's [`CompactionStream`] says which entries survive.
-//! 2. The partitioner is asked before every new key whether the current output ends there.
+//! 2. The partitioner is asked before every new key whether the current output ends there. It ends without being asked
+//!    where it holds as much in memory as it may.
 //! 3. An output holds the surviving range deletes clipped to its own key interval: from the key where the former output
 //!    was cut to the key where this one is, so that outputs never overlap.
 //! 4. Bytes written are reported as they accumulate, so that the caller can limit the rate or cancel.
@@ -73,6 +74,8 @@ pub struct JobOutput {
     /// Of the entries handed out, those whose cells went into the outputs without being decoded (see
     /// [`crate::encoded_job`]).
     pub entries_encoded: u64,
+    /// Bytes of columns that its outputs held at most until they were complete.
+    pub most_held: usize,
     /// Where the time went.
     pub stages: StageTimes,
 }
@@ -130,7 +133,7 @@ pub(crate) fn run_picking<C: Cursor>(
     let (read, decode) = (reads.read_nanoseconds, reads.decode_nanoseconds);
     let stages = StageTimes { read, decode, ..outputs.stages() };
     let stages = stages.of_whole(nanoseconds_since(started), outputs.waiting());
-    Ok(JobOutput { entries, entries_encoded, stages, files: outputs.files })
+    Ok(JobOutput { entries, entries_encoded, most_held: outputs.most_held(), stages, files: outputs.files })
 }
 
 /// Entries that survive, one after the other, of an input `C`.
@@ -195,7 +198,7 @@ fn copy<C, S: Survivors<C>>(
             return Ok(stream.counters());
         }
         if let Some(size) = mapping.outputs.size_before(stream.key(), context)?
-            && partitioner.should_cut(stream.key(), size)
+            && ends_before(partitioner, stream.key(), size, mapping.outputs.is_full())
         {
             mapping.outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;
         }
@@ -206,6 +209,15 @@ fn copy<C, S: Survivors<C>>(
             _ => mapping.add(stream.key(), stream.trailer(), stream.value(), context)?,
         }
     }
+}
+
+/// Whether an output of `size` bytes ends before this key: it is full, or the partitioner says so.
+#[inline]
+pub(crate) fn ends_before(partitioner: &mut dyn Partitioner, key: &[u8], size: u64, is_full: bool) -> bool {
+    if is_full {
+        partitioner.was_cut(key);
+    }
+    is_full || partitioner.should_cut(key, size)
 }
 
 /// Outputs, and what is done to values before they get there.

@@ -34,6 +34,8 @@ pub(crate) struct Outputs {
     /// Bytes of the current output already reported.
     reported: u64,
     pub(crate) files: Vec<(FileNumber, SstSummary)>,
+    /// Bytes of columns that an output held at most.
+    most_held: usize,
     /// Nanoseconds of outputs already finished and of `waiting`.
     elapsed: u64,
     /// Nanoseconds spent in the context: creating files, waiting for the rate limit.
@@ -59,6 +61,7 @@ impl Outputs {
             writer: None,
             reported: 0,
             files: Vec::new(),
+            most_held: 0,
             elapsed: 0,
             waiting: 0,
             until_sample: SAMPLE,
@@ -79,6 +82,17 @@ impl Outputs {
     /// Nanoseconds spent waiting for the rate limit.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting
+    }
+
+    /// Bytes of columns that an output held at most until it was complete.
+    pub(crate) fn most_held(&self) -> usize {
+        self.most_held
+    }
+
+    /// Whether the output being written holds as much as it may.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.writer.as_ref().is_some_and(|(_, writer)| writer.is_full())
     }
 
     /// Tells the context of bytes written.
@@ -183,6 +197,7 @@ impl Outputs {
     /// Ends the current output before `end`; the next one begins there.
     pub(crate) fn finish_current(&mut self, end: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
         let Some((number, mut writer)) = self.writer.take() else { return Ok(()) };
+        self.most_held = self.most_held.max(writer.memory_usage());
         let (before, started) = (writer.timings().total(), Instant::now());
         for delete in clip(&self.range_deletes, self.interval_start.as_deref(), end.as_deref()) {
             writer.add_range_delete(&delete)?;

@@ -91,7 +91,7 @@ impl Cells {
         }
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, the dictionaries of inputs included ([`Cells::let_inputs_go`]). O(inputs).
     pub fn memory_usage(&self) -> usize {
         let values = match &self.values {
             Values::Ordinals(values) => 8 * values.capacity(),
@@ -99,6 +99,14 @@ impl Cells {
             Values::Texts(symbols) => symbols.memory_usage(),
         };
         values + self.states.as_ref().map_or(0, Vec::capacity)
+    }
+
+    /// Lets the dictionaries of inputs go that it has taken codes of: of their texts only those are kept that rows have.
+    /// O(texts of the inputs).
+    pub fn let_inputs_go(&mut self) {
+        if let Values::Texts(symbols) = &mut self.values {
+            symbols.let_go();
+        }
     }
 
     /// Adds the next row's cell.

@@ -88,7 +88,7 @@ pub use kernels::Kernel;
 pub use ordinal::compare;
 pub(crate) use ordinal::{slot32, slot64};
 pub use symbol_table::SymbolTable;
-pub use zone::Zone;
+pub use zone::{Zone, join_bounds};
 
 const INTEGERS: u8 = 0;
 const DECIMALS: u8 = 1;

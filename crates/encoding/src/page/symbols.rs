@@ -221,7 +221,10 @@ impl Symbols {
     }
 
     /// What is alive of the inputs' dictionaries becomes as if it had been pushed.
-    fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
+        if self.inputs.is_empty() {
+            return;
+        }
         let mut moved = vec![Symbol::NONE; self.lens.len()];
         for Input { dictionary, first } in std::mem::take(&mut self.inputs) {
             for (place, text) in (first as usize..).zip(dictionary.values()) {

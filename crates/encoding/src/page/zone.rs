@@ -9,6 +9,23 @@ use crate::{Datum, DatumRef};
 /// after it, which takes more where it begins with as many that are the greatest there are.
 const MAX_TEXT: usize = 64;
 
+/// Widens bounds, the smallest and the largest of some values, by those of others; `None` is of no values. A value is
+/// copied only where it becomes a bound.
+pub fn join_bounds(bounds: &mut Option<(Datum, Datum)>, others: Option<(DatumRef<'_>, DatumRef<'_>)>) {
+    let Some((other_least, other_greatest)) = others else { return };
+    let Some((least, greatest)) = bounds else {
+        *bounds = Some((other_least.to_datum(), other_greatest.to_datum()));
+        return;
+    };
+    let is_before = |a: DatumRef<'_>, b: DatumRef<'_>| compare(a, b) == Some(Ordering::Less);
+    if is_before(other_least, least.borrowed()) {
+        *least = other_least.to_datum();
+    }
+    if is_before(greatest.borrowed(), other_greatest) {
+        *greatest = other_greatest.to_datum();
+    }
+}
+
 /// The smallest and the largest value of a page, how many are null, and how many say nothing.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Zone {
@@ -28,18 +45,8 @@ impl Zone {
     pub fn join(&mut self, other: &Self) {
         self.null_count = self.null_count.saturating_add(other.null_count);
         self.absent_count = self.absent_count.saturating_add(other.absent_count);
-        let Some((other_least, other_greatest)) = &other.bounds else { return };
-        let Some((least, greatest)) = &mut self.bounds else {
-            self.bounds.clone_from(&other.bounds);
-            return;
-        };
-        let is_before = |a: &Datum, b: &Datum| compare(a.borrowed(), b.borrowed()) == Some(Ordering::Less);
-        if is_before(other_least, least) {
-            least.clone_from(other_least);
-        }
-        if is_before(greatest, other_greatest) {
-            greatest.clone_from(other_greatest);
-        }
+        let others = other.bounds.as_ref().map(|(least, greatest)| (least.borrowed(), greatest.borrowed()));
+        join_bounds(&mut self.bounds, others);
     }
 
     /// No value is smaller; `None` if there is no value.

@@ -8,11 +8,9 @@
 //!
 //! Guarantee: the rows of the batches and those told are the rows of the scan, each once.
 
-use std::cmp::Ordering;
-
 use mycelium_base::{Result, SequenceNumber};
-use mycelium_encoding::page::compare;
-use mycelium_encoding::{ColumnType, Datum, DatumRef, Schema};
+use mycelium_encoding::page::join_bounds;
+use mycelium_encoding::{ColumnType, Datum, Schema};
 use mycelium_sst::{ColumnZones, IndexEntry, SstFile};
 
 /// What is known of a column of the rows that were told.
@@ -22,23 +20,6 @@ pub struct ToldColumn {
     pub nulls: u64,
     /// The smallest and the largest value, as Arrow orders them; `None` if there is none.
     pub bounds: Option<(Datum, Datum)>,
-}
-
-impl ToldColumn {
-    fn join(&mut self, bounds: Option<(DatumRef<'_>, DatumRef<'_>)>) {
-        let Some((other_least, other_greatest)) = bounds else { return };
-        let Some((least, greatest)) = &mut self.bounds else {
-            self.bounds = Some((other_least.to_datum(), other_greatest.to_datum()));
-            return;
-        };
-        let is_before = |a: DatumRef<'_>, b: DatumRef<'_>| compare(a, b) == Some(Ordering::Less);
-        if is_before(other_least, least.borrowed()) {
-            *least = other_least.to_datum();
-        }
-        if is_before(greatest.borrowed(), other_greatest) {
-            *greatest = other_greatest.to_datum();
-        }
-    }
 }
 
 /// Rows of a scan that were told by zones instead of given ([`crate::ScanOptions::tell_zones`]).
@@ -85,7 +66,7 @@ impl Told {
         let Some(zones) = self.zones.as_ref().filter(|_| file.sees_all(entry, snapshot)) else { return Ok(false) };
         for (zones, column) in zones.iter().zip(&mut self.rows.columns) {
             column.nulls += u64::from(zones.read(|zones| {
-                column.join(zones.bounds(block)?);
+                join_bounds(&mut column.bounds, zones.bounds(block)?);
                 zones.null_count(block)
             })?);
         }
@@ -95,11 +76,7 @@ impl Told {
     }
 
     fn zones_of(&self, file: &SstFile) -> Result<Option<Vec<ColumnZones>>> {
-        let Some(statistics) = file.column_statistics()?.filter(|statistics| statistics.is_plain) else {
-            return Ok(None);
-        };
-        let is_in_all = |&column: &usize| statistics.column(column).is_some_and(|of_file| of_file.absent == 0);
-        if !self.columns.iter().all(is_in_all) {
+        if !file.zones_say_all(&self.columns)? {
             return Ok(None);
         }
         self.columns.iter().map(|&column| file.zones(column)).collect::<Result<_>>().map(Some)

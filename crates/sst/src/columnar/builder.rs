@@ -10,7 +10,9 @@
 //! 4. What values there are of a column is noted beside (see `statistics`): of texts with a dictionary each value once.
 //!
 //! Memory: the file's texts, each once where they repeat, with four bytes a row; all other pages as they are encoded;
-//! what is still to be encoded of a block or of [`Picks`].
+//! what is still to be encoded of a block or of [`Picks`]. It is counted at every block
+//! ([`ColumnarBuilder::memory_usage`]). From half of its limit on, what inputs lent of their dictionaries is let go;
+//! at the limit the file [is full](ColumnarBuilder::is_full).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use crate::block::BlockFacts;
 pub(crate) struct ColumnarBuilder {
     layout: Arc<PackedLayout>,
     block_size: usize,
+    memory_limit: usize,
     /// Schema columns, ascending.
     columns: Vec<usize>,
     /// Those of texts of all complete entries, others of those that are not encoded yet.
@@ -54,6 +57,10 @@ pub(crate) struct ColumnarBuilder {
     cells_bytes: usize,
     /// Bytes of the unfinished block's entries.
     block_bytes: usize,
+    /// Bytes of the encoded blocks.
+    encoded_bytes: usize,
+    /// Bytes in memory when the last block ended.
+    memory_usage: usize,
 }
 
 fn has_columns(trailer: Trailer) -> bool {
@@ -85,8 +92,9 @@ impl Entries {
 }
 
 impl ColumnarBuilder {
-    /// A builder of files with these columns, whose values come packed as `layout` says.
-    pub(crate) fn new(layout: Arc<PackedLayout>, columns: &ColumnSet, block_size: usize) -> Self {
+    /// A builder of files with these columns, whose values come packed as `layout` says. Blocks are to have
+    /// `block_size` bytes of entries; all of it is full at `memory_limit` bytes.
+    pub(crate) fn new(layout: Arc<PackedLayout>, columns: &ColumnSet, block_size: usize, memory_limit: usize) -> Self {
         let columns: Vec<usize> = columns.iter().collect();
         let cells = columns.iter().map(|&column| Cells::new(&layout.schema().columns()[column].ty)).collect();
         // A block's pages are in the physical order of its layout.
@@ -96,6 +104,7 @@ impl ColumnarBuilder {
         Self {
             layout,
             block_size,
+            memory_limit,
             columns,
             cells,
             zones,
@@ -109,6 +118,8 @@ impl ColumnarBuilder {
             key_bytes: 0,
             cells_bytes: 0,
             block_bytes: 0,
+            encoded_bytes: 0,
+            memory_usage: 0,
         }
     }
 
@@ -122,6 +133,7 @@ impl ColumnarBuilder {
     pub(crate) fn end_block(&mut self) -> Result<Option<u64>> {
         let ended = self.encode_block()?;
         self.forget_encoded();
+        self.count_memory();
         Ok(ended)
     }
 
@@ -141,6 +153,7 @@ impl ColumnarBuilder {
             block.put_page(|out| zones.push(&cells.encode(held.clone(), out)?))?;
             cells.note_distinct(held.clone(), &mut zones.statistics.distinct)?;
         }
+        self.encoded_bytes += block.memory_usage();
         self.blocks.push(block);
         self.encoded = self.complete;
         Ok(Some(bytes as u64))
@@ -151,6 +164,27 @@ impl ColumnarBuilder {
         self.entries.forget(count);
         self.cells.iter_mut().for_each(|cells| cells.forget(count));
         self.forgotten = self.encoded;
+    }
+
+    /// What is held until the file is complete. What inputs lent is let go where it is much.
+    fn count_memory(&mut self) {
+        self.memory_usage = self.encoded_bytes + self.cells.iter().map(Cells::memory_usage).sum::<usize>();
+        if self.memory_usage > self.memory_limit / 2 {
+            self.cells.iter_mut().for_each(Cells::let_inputs_go);
+            self.memory_usage = self.encoded_bytes + self.cells.iter().map(Cells::memory_usage).sum::<usize>();
+        }
+    }
+
+    /// Bytes in memory when the last block ended. O(1).
+    #[inline]
+    pub(crate) fn memory_usage(&self) -> usize {
+        self.memory_usage
+    }
+
+    /// Whether the file should be finished, for it has come to the limit of its memory. O(1).
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.memory_usage >= self.memory_limit
     }
 
     /// Adds an entry. The caller keeps entries in order and lengths within the limits, and has gathered what was
@@ -205,6 +239,7 @@ impl ColumnarBuilder {
             value_bytes += value_len as u64;
         }
         self.forget_encoded();
+        self.count_memory();
         self.cells_bytes = self.cells.iter().map(Cells::estimated_bytes).sum();
         picks.clear();
         self.picks = picks;

@@ -4,12 +4,11 @@
 //! One pass over all blocks, past the cache: of every page its encoding and its bytes are counted, as they lie in
 //! memory, thus before the compression of blocks; of every column its zones are joined.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use mycelium_base::{ReadCounters, Result};
-use mycelium_encoding::page::{TextCoding, compare};
-use mycelium_encoding::{ColumnType, Datum, DatumRef};
+use mycelium_encoding::page::{TextCoding, join_bounds};
+use mycelium_encoding::{ColumnType, Datum};
 
 use super::block::BlockHeader;
 use super::directory::ColumnPart;
@@ -136,7 +135,7 @@ impl SstFile {
         let (mut nulls, mut bounds) = (0, None);
         for block in 0..self.block_count() {
             nulls += u64::from(zones.null_count(block).map_err(malformed)?);
-            bounds = join(bounds, zones.bounds(block).map_err(malformed)?);
+            join_bounds(&mut bounds, zones.bounds(block).map_err(malformed)?);
         }
         Ok(ColumnFigures {
             column: part.column,
@@ -146,20 +145,8 @@ impl SstFile {
             dictionary: None,
             zone_map_bytes: part.zones.len,
             nulls,
-            bounds: bounds.map(|(least, greatest)| (least.to_datum(), greatest.to_datum())),
+            bounds,
             distinct: None,
         })
     }
-}
-
-type Bounds<'a> = Option<(DatumRef<'a>, DatumRef<'a>)>;
-
-/// What the values within either of these bounds lie between.
-fn join<'a>(a: Bounds<'a>, b: Bounds<'a>) -> Bounds<'a> {
-    let (Some((least, greatest)), Some((other_least, other_greatest))) = (a, b) else { return a.or(b) };
-    let is_before = |a, b| compare(a, b) == Some(Ordering::Less);
-    Some((
-        if is_before(other_least, least) { other_least } else { least },
-        if is_before(greatest, other_greatest) { other_greatest } else { greatest },
-    ))
 }

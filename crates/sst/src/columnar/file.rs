@@ -11,7 +11,7 @@ use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{PageTest, Test, TextCoding};
 
 use super::directory::{ColumnPart, Directory};
-use super::statistics::FileStatistics;
+use super::statistics::{FileStatistics, zones_say_all};
 use super::zones::ColumnZones;
 use crate::reader::{SstFile, malformed_part, payload_of};
 use crate::writer::MAX_BLOCK_SIZE;
@@ -126,6 +126,19 @@ impl SstFile {
         let framed = self.cached_part(part, BlockKind::Index)?;
         let statistics = FileStatistics::parse(payload_of(&framed), columns.parts(), self.properties().entry_count);
         statistics.map(Some).map_err(|e| malformed_part(self.path(), "statistics of columns", part.offset, e))
+    }
+
+    /// Whether the zones of these columns say all of the rows of each block: every entry is a whole row, no key has
+    /// two, and each row says something of each column. Not of a file of rows, nor of one without statistics.
+    ///
+    /// # Errors
+    /// As [`SstFile::column_statistics`].
+    pub fn zones_say_all(&self, of_columns: &[usize]) -> Result<bool> {
+        let part = self.properties().statistics;
+        let Some(columns) = self.columns.as_ref().filter(|_| part.len > 0) else { return Ok(false) };
+        let framed = self.cached_part(part, BlockKind::Index)?;
+        let all = zones_say_all(payload_of(&framed), columns.parts(), of_columns);
+        all.map_err(|e| malformed_part(self.path(), "statistics of columns", part.offset, e))
     }
 
     fn place(&self, column: usize) -> Result<usize> {

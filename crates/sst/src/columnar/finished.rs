@@ -39,6 +39,15 @@ impl EncodedBlock {
         Ok(said)
     }
 
+    /// Bytes in memory.
+    pub(super) fn memory_usage(&self) -> usize {
+        size_of::<Self>()
+            + self.pages.capacity()
+            + self.first_key.len()
+            + self.last_key.len()
+            + size_of::<usize>() * self.page_ends.capacity()
+    }
+
     /// The pages, in order.
     fn pages(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.page_ends.iter().copied());

@@ -22,6 +22,8 @@ use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef};
 use super::directory::ColumnPart;
 
 const PAGES: usize = 4;
+/// Which of them has the counts.
+const COUNTS: usize = 2;
 
 /// What is so of a column in all blocks of a file.
 #[derive(Clone, PartialEq, Debug)]
@@ -109,61 +111,96 @@ impl FileStatistics {
     /// `ErrorKind::Corruption` where it is malformed.
     pub fn parse(payload: &[u8], parts: &[ColumnPart], entries: u64) -> Result<Self> {
         let mut reader = Reader::new(payload);
-        let is_plain = match reader.u8()? {
-            flag @ (0 | 1) => flag == 1,
-            flag => return Err(Error::corruption("malformed statistics").expected("0 or 1", flag)),
-        };
+        let is_plain = plainness(&mut reader)?;
         let mut columns = Vec::with_capacity(parts.len());
         for part in parts {
-            columns.push(parse_column(&mut reader, part, entries)?);
+            columns.push(parse_column(take_pages(&mut reader)?, part, entries)?);
         }
         reader.finish()?;
         Ok(Self { is_plain, columns })
     }
+}
 
-    /// The statistics of a column of the schema; `None` if the file does not have it.
-    pub fn column(&self, column: usize) -> Option<&ColumnStatistics> {
-        let at = self.columns.binary_search_by_key(&column, |statistics| statistics.column).ok()?;
-        self.columns.get(at)
+/// Whether the zones of these columns of the schema say all of a block's rows: every entry of the file is a whole row,
+/// no key has two, and each row says something of each of them. Nothing else of the payload is decoded.
+pub(super) fn zones_say_all(payload: &[u8], parts: &[ColumnPart], columns: &[usize]) -> Result<bool> {
+    let mut reader = Reader::new(payload);
+    if !plainness(&mut reader)? {
+        return Ok(false);
+    }
+    let mut said = 0;
+    for part in parts {
+        let pages = take_pages(&mut reader)?;
+        if columns.contains(&part.column) {
+            let [_, absent, _] = counts(pages[COUNTS], part.column)?;
+            said += columns.iter().filter(|&&column| column == part.column && absent == 0).count();
+        }
+    }
+    Ok(said == columns.len())
+}
+
+fn plainness(reader: &mut Reader<'_>) -> Result<bool> {
+    match reader.u8()? {
+        flag @ (0 | 1) => Ok(flag == 1),
+        flag => Err(Error::corruption("malformed statistics").expected("0 or 1", flag)),
     }
 }
 
-fn parse_column(reader: &mut Reader<'_>, part: &ColumnPart, entries: u64) -> Result<ColumnStatistics> {
-    let mut ends = [0; PAGES];
+/// The pages of the next column.
+fn take_pages<'p>(reader: &mut Reader<'p>) -> Result<[&'p [u8]; PAGES]> {
+    let (mut ends, mut pages) = ([0; PAGES], [&[][..]; PAGES]);
     for end in &mut ends {
         *end = reader.u32()? as usize;
     }
-    let mut begin = 0;
-    let mut page = |number: usize, rows: usize, kind: &ColumnType| {
-        let malformed = || Error::corruption("malformed statistics").expected(begin, ends[number]);
-        let len = ends[number].checked_sub(begin).ok_or_else(malformed)?;
-        begin = ends[number];
-        let bytes = reader.take(len)?;
-        let page = Page::parse(bytes, rows, kind, None)?;
-        let datum = |row| match page.cell(row)? {
-            ColumnState::Value(datum) => Ok(Some(datum.to_datum())),
-            ColumnState::Absent | ColumnState::Null => Ok(None),
-        };
-        (0..rows).map(datum).collect::<Result<Vec<_>>>()
+    let mut begin: usize = 0;
+    for (page, end) in pages.iter_mut().zip(ends) {
+        let malformed = || Error::corruption("malformed statistics").expected(format_args!("{begin} or more"), end);
+        *page = reader.take(end.checked_sub(begin).ok_or_else(malformed)?)?;
+        begin = end;
+    }
+    Ok(pages)
+}
+
+/// The values of a page; `None` where there is none.
+fn values_of(page: &[u8], rows: usize, kind: &ColumnType) -> Result<Vec<Option<Datum>>> {
+    let page = Page::parse(page, rows, kind, None)?;
+    let datum = |row| match page.cell(row)? {
+        ColumnState::Value(datum) => Ok(Some(datum.to_datum())),
+        ColumnState::Absent | ColumnState::Null => Ok(None),
     };
-    let (least, greatest) = (page(0, 1, &part.kind)?, page(1, 1, &part.kind)?);
-    let (counts, registers) = (page(2, 3, &ColumnType::UInt64)?, page(3, REGISTERS, &ColumnType::UInt8)?);
-    let malformed = || Error::corruption(format!("malformed statistics of column {}", part.column));
-    let [Some(Datum::UInt64(nulls)), Some(Datum::UInt64(absent)), Some(Datum::UInt64(noted))] = counts[..] else {
-        return Err(malformed());
-    };
+    (0..rows).map(datum).collect()
+}
+
+fn malformed_of(column: usize) -> Error {
+    Error::corruption(format!("malformed statistics of column {column}"))
+}
+
+/// Nulls, entries that say nothing, and rows whose values the sketch has.
+fn counts(page: &[u8], column: usize) -> Result<[u64; 3]> {
+    match values_of(page, 3, &ColumnType::UInt64)?[..] {
+        [Some(Datum::UInt64(nulls)), Some(Datum::UInt64(absent)), Some(Datum::UInt64(noted))] => {
+            Ok([nulls, absent, noted])
+        }
+        _ => Err(malformed_of(column)),
+    }
+}
+
+fn parse_column(pages: [&[u8]; PAGES], part: &ColumnPart, entries: u64) -> Result<ColumnStatistics> {
+    let malformed = || malformed_of(part.column);
+    let bound = |page: &[u8]| Ok::<_, Error>(values_of(page, 1, &part.kind)?.pop().flatten());
+    let (least, greatest) = (bound(pages[0])?, bound(pages[1])?);
+    let [nulls, absent, noted] = counts(pages[COUNTS], part.column)?;
     let values = entries.checked_sub(nulls).and_then(|some| some.checked_sub(absent)).ok_or_else(malformed)?;
     let mut of_sketch = [0; REGISTERS];
-    for (register, found) in of_sketch.iter_mut().zip(registers) {
+    for (register, found) in of_sketch.iter_mut().zip(values_of(pages[3], REGISTERS, &ColumnType::UInt8)?) {
         *register = if let Some(Datum::UInt8(found)) = found { found } else { return Err(malformed()) };
     }
-    let one = |mut values: Vec<Option<Datum>>| values.pop().flatten();
     Ok(ColumnStatistics {
         column: part.column,
         nulls,
         absent,
         values,
-        bounds: one(least).zip(one(greatest)),
+        bounds: least.zip(greatest),
         distinct: DistinctSketch::of_registers(of_sketch, noted).ok_or_else(malformed)?,
     })
 }

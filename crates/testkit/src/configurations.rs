@@ -108,6 +108,8 @@ pub struct Configuration {
     /// The layouts of typed tables, in text form: the first from the beginning, the next after every flush that is
     /// asked for, round and round. Empty: rows as they come at every level.
     pub layouts: Vec<String>,
+    /// Whether the layout follows the workload instead.
+    pub layout_auto: bool,
     /// The transformers of typed tables, in text form; those of [`crate::transformers()`] may be among them. A table
     /// whose rows are mapped takes no writes in transactions.
     pub transformers: Option<String>,
@@ -223,6 +225,7 @@ const BASE: Configuration = Configuration {
     fill_cache: true,
     row_format: RowFormatKind::Packed,
     layouts: Vec::new(),
+    layout_auto: false,
     transformers: None,
     indexes: Vec::new(),
     changing_indexes: false,
@@ -587,6 +590,13 @@ fn of_row_formats() -> Vec<Configuration> {
             name: "split-converted".into(),
             row_format: RowFormatKind::Json,
             transformers: Some("convert json to packed\nsplit by 2 down to 2".into()),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "auto".into(),
+            layout_auto: true,
+            indexes: texts(&INDEXES[..2]),
             memtable_bytes: 4 << 10,
             ..BASE
         },

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mycelium_encoding::RowFormatKind;
 use mycelium_engine::{
     ArchiveOptions, Background, Buffering, CompactionCaching, Layout, LeveledOptions, ManualClock, Options,
     PickPriority, Policy, RowFormatDefinition, Table, TableOptions, TieredOptions, Warm,
@@ -32,6 +33,7 @@ pub(crate) fn otherwise(options: Options, turn: usize) -> Options {
             ..options.compaction_caching
         },
         deferral_percent: [60, 0, options.deferral_percent][part],
+        compaction_memory: [4 << 10, options.compaction_memory, 32 << 10][part],
         ..options
     }
 }
@@ -85,12 +87,12 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         snapshot_filter: configuration.snapshot_filter,
         merge_operator: kind.merge_operator().map(|operator| operator.name().to_owned()),
         row_format: match kind.schema().filter(|_| kind.is_typed()) {
+            Some(schema) if kind == TableKind::Raw => definition_of(RowFormatKind::Raw, &schema),
             Some(schema) => definition_of(configuration.row_format, &schema),
             None => RowFormatDefinition::default(),
         },
         layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
-        // Configurations change layouts themselves.
-        layout_auto: false,
+        layout_auto: configuration.layout_auto && kind.has_columns(),
         buffer: match kind {
             kind if kind.has_columns() && configuration.transformers.is_some() => Buffering::Off,
             _ => configuration.buffer,
@@ -111,7 +113,7 @@ fn set_of(text: &str) -> TransformerSet {
 /// A layout of a typed table as it is created, given as one of [`TableKind::Typed`].
 pub(crate) fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
     let schema = kind.schema()?;
-    let text = if kind == TableKind::KeysAlone { without_columns(text) } else { text.to_owned() };
+    let text = if kind.is_of_one_group() { without_columns(kind, text) } else { text.to_owned() };
     match Layout::parse(&text, &schema.value_columns()) {
         Ok(layout) => Some(layout),
         Err(error) => unreachable!("the layouts of configurations are well-formed: {error}"),
@@ -127,14 +129,17 @@ pub(crate) fn with_later_columns(layout: Layout, kind: TableKind, table: &Table,
     later.fold(layout, |layout, column| layout.with_column(column, Some(1 + (column + turn) % (first - 1))))
 }
 
-/// The layout with one group a level, in the format of the first that there was.
-fn without_columns(text: &str) -> String {
-    let line = |line: &str| {
+/// The layout with one group a level, in the format of the first that there was; rows that are raw are written so, and
+/// are packed or columnar below where the others are.
+fn without_columns(kind: TableKind, text: &str) -> String {
+    let line = |(number, line): (usize, &str)| {
         let (head, groups) = line.split_once(':').unwrap_or((line, ""));
         let first = groups.split('|').next().unwrap_or_default();
-        format!("{head}: * {}\n", first.split_whitespace().last().unwrap_or_default())
+        let format = first.split_whitespace().last().unwrap_or_default();
+        let is_kept = kind != TableKind::Raw || number > 0 && matches!(format, "packed" | "columnar");
+        format!("{head}: * {}\n", if is_kept { format } else { "raw" })
     };
-    text.lines().map(line).collect()
+    text.lines().enumerate().map(line).collect()
 }
 
 fn policy(configuration: &Configuration) -> Policy {
@@ -191,11 +196,13 @@ mod tests {
     use crate::configurations::configurations;
 
     #[test]
-    fn every_layout_has_one_of_keys_alone() {
+    fn every_layout_has_one_of_keys_alone_and_one_of_raw_rows() {
         let all = (40_000..40_050).map(Configuration::random).chain(configurations());
         for text in all.flat_map(|configuration| configuration.layouts) {
             let of_keys = layout_of(TableKind::KeysAlone, &text).unwrap();
             assert!(of_keys.is_rows(), "{of_keys}");
+            let raw = layout_of(TableKind::Raw, &text).unwrap();
+            assert!(raw.is_rows() && raw.to_string().starts_with("L0") && raw.to_string().contains("* raw"), "{raw}");
             let typed = layout_of(TableKind::Typed, &text).unwrap();
             assert_eq!(of_keys.levels().len(), typed.levels().len());
         }

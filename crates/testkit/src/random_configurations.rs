@@ -87,6 +87,7 @@ impl Configuration {
             fill_cache: rng.random(),
             row_format,
             layouts,
+            layout_auto: false,
             transformers: None,
             changing_indexes: !indexes.is_empty() && rng.random(),
             indexes,

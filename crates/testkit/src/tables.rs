@@ -91,6 +91,8 @@ pub enum TableKind {
     Growing,
     /// Packed rows of [`KEYS_SCHEMA`], which have no columns outside the key; patches change nothing.
     KeysAlone,
+    /// Rows of the format raw ([`RAW_SCHEMA`]): their one column is opaque, and there are no patches.
+    Raw,
     /// As `Typed`, with keys that are numbers ([`NUMBERED_SCHEMA`]), all of one length. Values lie as those of `Typed`.
     Numbered,
     /// As `Typed`, with keys of a number and bytes ([`PAIRED_SCHEMA`]), many of which have the same number.
@@ -112,11 +114,15 @@ pub const PAIRED_SCHEMA: &str = "k int64 not null, flag bool, small int16, count
 /// The schema of [`TableKind::KeysAlone`].
 pub const KEYS_SCHEMA: &str = "k binary not null, primary key (k)";
 
+/// The schema of [`TableKind::Raw`].
+pub const RAW_SCHEMA: &str = "k binary not null, value binary, primary key (k)";
+
 /// The position of `count` in [`TYPED_SCHEMA`].
 const COUNT: usize = 3;
 
 static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(TYPED_SCHEMA));
 static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCHEMA));
+static RAW_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(RAW_SCHEMA));
 static NUMBERED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(NUMBERED_SCHEMA));
 static PAIRED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(PAIRED_SCHEMA));
 
@@ -180,7 +186,7 @@ impl TableKind {
     /// The rules of the model for such a table.
     pub fn rules(self) -> TableRules {
         match self {
-            Self::KeyValue => TableRules::default(),
+            Self::KeyValue | Self::Raw => TableRules::default(),
             Self::Merging | Self::MergingApart => TableRules { merge: Some(Arc::new(append)), ..TableRules::default() },
             Self::Removing | Self::RemovingApart => {
                 TableRules { merge: Some(Arc::new(append_or_remove)), ..TableRules::default() }
@@ -209,7 +215,13 @@ impl TableKind {
             Self::MergingApart => Some(Arc::new(AppendOperator { fuses: false })),
             Self::Removing => Some(Arc::new(RemovingOperator { fuses: true })),
             Self::RemovingApart => Some(Arc::new(RemovingOperator { fuses: false })),
-            Self::KeyValue | Self::Typed | Self::Growing | Self::KeysAlone | Self::Numbered | Self::Paired => None,
+            Self::KeyValue
+            | Self::Typed
+            | Self::Growing
+            | Self::KeysAlone
+            | Self::Raw
+            | Self::Numbered
+            | Self::Paired => None,
         }
     }
 
@@ -218,15 +230,26 @@ impl TableKind {
         match self {
             Self::Typed | Self::Growing => Some(&*TYPED_LAYOUT),
             Self::KeysAlone => Some(&*KEYS_LAYOUT),
+            Self::Raw => Some(&*RAW_LAYOUT),
             Self::Numbered => Some(&*NUMBERED_LAYOUT),
             Self::Paired => Some(&*PAIRED_LAYOUT),
             _ => None,
         }
     }
 
-    /// Whether it is a typed table, which takes patches.
+    /// Whether it is a typed table.
     pub fn is_typed(self) -> bool {
         self.layout().is_some()
+    }
+
+    /// Whether its rows can be patched.
+    pub fn takes_patches(self) -> bool {
+        self.is_typed() && self != Self::Raw
+    }
+
+    /// Whether all of its columns outside the key are one that nobody names.
+    pub(crate) fn is_of_one_group(self) -> bool {
+        matches!(self, Self::KeysAlone | Self::Raw)
     }
 
     /// Whether it is a table of which configurations name columns: those of [`TYPED_SCHEMA`].
@@ -292,6 +315,11 @@ impl TableKind {
             Self::Typed | Self::Numbered | Self::Paired => random_cells(rng, len, 0.0),
             Self::Growing => random_grown_cells(rng, len, 0.0),
             Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
+            Self::Raw if rng.random_bool(0.15) => pack(&RAW_LAYOUT, &[ColumnState::Absent, ColumnState::Null]),
+            Self::Raw => {
+                let value = random_bytes(rng, len);
+                pack(&RAW_LAYOUT, &[ColumnState::Absent, ColumnState::Value(DatumRef::Binary(&value))])
+            }
             _ => random_bytes(rng, len),
         }
     }

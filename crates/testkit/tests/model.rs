@@ -57,7 +57,7 @@ fn held_options(seed: u64, actions: usize, configurations: &[Configuration]) -> 
     options.tables = match seed % 3 {
         0 => vec![TableKind::Removing, TableKind::Typed, TableKind::KeysAlone],
         1 => vec![TableKind::Typed, TableKind::RemovingApart],
-        _ => vec![TableKind::KeyValue, TableKind::KeysAlone, TableKind::Typed],
+        _ => vec![TableKind::Raw, TableKind::KeysAlone, TableKind::Typed],
     };
     options.edge_cells = true;
     let weights = Weights { ingest: 8, recreate: 2, compact_part: 6, ..options.weights };
@@ -211,7 +211,7 @@ fn numbered_options(seed: u64, actions: usize, configurations: &[Configuration])
     options.tables = match seed % 3 {
         0 => vec![TableKind::Numbered, TableKind::Merging],
         1 => vec![TableKind::KeysAlone, TableKind::Numbered],
-        _ => vec![TableKind::Paired, TableKind::KeyValue],
+        _ => vec![TableKind::Paired, TableKind::Raw],
     };
     options.weights = Weights { change_columns: 0, salvage: 4, ..options.weights };
     options
@@ -261,6 +261,19 @@ fn views_give_what_the_rows_of_their_tables_add_up_to() {
     assert!(all.len() >= 8, "{} configurations", all.len());
     let (seeds, actions) = Scale::from_environment().pick((16, 1_000), (2_000, 5_000));
     check_seeds(30_000..30_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
+}
+
+/// Nobody asks for another layout: the advisor does, and nothing of it shows.
+#[test]
+fn a_layout_that_follows_the_workload_gives_the_answers_of_the_model() {
+    let auto = Configuration::named("auto").unwrap();
+    let (seeds, actions) = Scale::from_environment().pick((3, 4_000), (200, 10_000));
+    let reshaped = AtomicU64::new(0);
+    let count = |_: &Configuration, mechanisms: &Mechanisms| {
+        reshaped.fetch_add(u64::from(mechanisms.has_reshaped), Ordering::Relaxed);
+    };
+    check_seeds(98_000..98_000 + seeds, actions, |_| vec![auto.clone()], count);
+    assert!(reshaped.into_inner() > 0, "no layout changed");
 }
 
 /// A user's map, in the table's own format and with others after it: rows read as if they had been mapped when they

@@ -400,8 +400,8 @@ impl<'a> Generator<'a> {
         let key = self.key(table);
         let len = self.value_len();
         let kind = match weighted(&mut self.rng, &[w.put, w.increment, w.delete, w.delete_range]) {
-            1 if kind.is_typed() => WriteKind::Patch(key, self.increment(kind, len)),
-            1 if kind != TableKind::KeyValue => WriteKind::Merge(key, self.increment(kind, len.min(40))),
+            1 if kind.takes_patches() => WriteKind::Patch(key, self.increment(kind, len)),
+            1 if kind.merge_operator().is_some() => WriteKind::Merge(key, self.increment(kind, len.min(40))),
             2 => WriteKind::Delete(key),
             3 => self.delete_range(table, key),
             _ => WriteKind::Put(key, self.row(kind, len)),

@@ -130,6 +130,7 @@ fn a_table_changes_its_layout_and_gives_the_same_rows() {
         let groups: Vec<&str> = held.iter().map(|group| group["group"].as_str().unwrap()).collect();
         let wanted = if layout.contains('|') { vec!["1 packed", "2 json"] } else { vec!["1-2 packed"] };
         assert_eq!(groups, wanted, "{shown}");
+        assert_eq!(shown["deferred_bytes"], 0, "{shown}");
         assert_eq!(shell.json(&["scan", "db", "people"]), before);
         assert_eq!(shell.one(&["get", "db", "people", "2"])["score"], 2.5);
         assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 2);

@@ -33,7 +33,8 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
         let names: Vec<Option<&str>> =
             schema.columns().iter().map(|column| (!column.is_dropped()).then_some(column.name.as_str())).collect();
         return out.object(&json!({
-            "table": table.name(), "layout": text, "auto": is_auto, "columns": names, "levels": levels(&metrics)
+            "table": table.name(), "layout": text, "auto": is_auto, "columns": names, "levels": levels(&metrics),
+            "deferred_bytes": metrics.deferred_bytes,
         }));
     }
     if table.options().layout_auto {
@@ -53,6 +54,10 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
                 group.runs
             ))?;
         }
+    }
+    if metrics.deferred_bytes > 0 {
+        let waiting = units::bytes(metrics.deferred_bytes);
+        out.line(format_args!("    {waiting} are not in the column groups of their level yet"))?;
     }
     Ok(())
 }

@@ -361,5 +361,6 @@ fn tree(metrics: &Metrics) -> TreeStats {
         memtables: 1 + metrics.sealed_generations as u64,
         memtable_bytes: table.memtable_bytes,
         levels: table.levels.iter().map(level).collect(),
+        deferred_bytes: table.deferred_bytes,
     }
 }

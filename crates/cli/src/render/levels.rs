@@ -7,6 +7,8 @@
 //!     L2  ████████████████   64.0 MiB    1,200 files   1 run
 //! ```
 //!
+//! What waits for its transformation has a last line of its own, `waits`.
+//!
 //! A level that holds column groups has a line for each of them below it: its bar, its bytes, its columns and format.
 //!
 //! Bars are scaled to the largest level by square root (levels differ tenfold in size, and a linear bar would show
@@ -55,6 +57,8 @@ pub(crate) struct TreeStats {
     pub(crate) memtable_bytes: u64,
     /// Youngest first.
     pub(crate) levels: Vec<LevelStats>,
+    /// Bytes whose transformation was put off.
+    pub(crate) deferred_bytes: u64,
 }
 
 /// Characters a bar is drawn with: full, then eighths from seven down to one; ASCII has whole cells only.
@@ -95,6 +99,10 @@ pub(crate) fn draw(tree: &TreeStats, width: usize, ascii: bool) -> Vec<String> {
         lines.extend(level.groups.iter().map(|group| {
             line("", &bar(group.bytes, largest, cells, ascii), group.bytes, &format!("        {}", group.group))
         }));
+    }
+    if tree.deferred_bytes > 0 {
+        let bar = bar(tree.deferred_bytes, largest, cells, ascii);
+        lines.push(line("waits", &bar, tree.deferred_bytes, "        not transformed"));
     }
     lines.into_iter().map(|line| console::truncate_str(&line, width, "").trim_end().to_owned()).collect()
 }
@@ -148,6 +156,7 @@ mod tests {
             memtables: 1,
             memtable_bytes: 1 << 20,
             levels: vec![level(0, 2, 2, 4 << 20), level(1, 0, 0, 0), level(2, 1, 1200, 64 << 20), level(3, 0, 0, 0)],
+            deferred_bytes: 0,
         };
         let picture = draw(&tree, 60, true).join("\n");
         assert_eq!(
@@ -168,6 +177,8 @@ memory  ##                 1.00 MiB        1 memtable
                 "        ##############     48.0 MiB          3 packed"
             ]
         );
+        let waiting = TreeStats { deferred_bytes: 4 << 20, ..tree.clone() };
+        assert_eq!(draw(&waiting, 60, true)[4], " waits  ####               4.00 MiB          not transformed");
         let mut deep = tree.clone();
         deep.levels[0] = level(0, 0, 0, 0);
         assert_eq!(draw(&deep, 60, true)[1], " L0-L1                          0 B        0 files");
@@ -180,7 +191,12 @@ memory  ##                 1.00 MiB        1 memtable
     fn any_tree_fits_any_width() {
         let trees = [
             TreeStats::default(),
-            TreeStats { memtables: u64::MAX, memtable_bytes: u64::MAX, levels: vec![level(0, u64::MAX, u64::MAX, 1)] },
+            TreeStats {
+                memtables: u64::MAX,
+                memtable_bytes: u64::MAX,
+                levels: vec![level(0, u64::MAX, u64::MAX, 1)],
+                deferred_bytes: u64::MAX,
+            },
         ];
         for tree in &trees {
             for width in 0..120 {

@@ -70,7 +70,7 @@ struct Line {
     /// Write the report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     json_file: Option<PathBuf>,
-    /// Where the experiment `laser-hw` writes its plots; nowhere if not given.
+    /// Where the experiments `laser-hw`, `buffer` and `transformations` write their plots; nowhere if not given.
     #[arg(long, value_name = "DIRECTORY")]
     svg_dir: Option<PathBuf>,
     /// Of the experiments `dictionary-…` only these contenders: columnar, rows, rocksdb, blobdb, ...; of `buffer`:
@@ -156,7 +156,6 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
                 scale,
                 contenders: line.contenders.clone(),
                 cells: line.cells.clone(),
-                svg_directory: line.svg_dir.clone(),
                 ..BufferSettings::new(&line.directory)
             };
             report.buffer = Some(run_buffer(&settings, &buffer::RIVALS)?);
@@ -176,8 +175,7 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
             report.flights = Some(run_flights(&settings, &analytics::RIVALS)?);
         }
         Experiment::LaserHw => {
-            let settings =
-                LaserSettings { scale, svg_directory: line.svg_dir.clone(), ..LaserSettings::new(&line.directory) };
+            let settings = LaserSettings { scale, ..LaserSettings::new(&line.directory) };
             // The row store first, as the pair is made up.
             let rivals = [
                 HybridRival { name: "PostgreSQL", load: &postgresql::load },
@@ -245,6 +243,9 @@ fn finish(report: &Report, line: &Line) -> Result<()> {
     print!("{}", report.table());
     if let Some(path) = &line.json_file {
         report.write_json(path)?;
+    }
+    if let Some(directory) = &line.svg_dir {
+        report.draw(directory)?;
     }
     Ok(())
 }

@@ -89,9 +89,12 @@ pub struct BenchArgs {
     /// Columns of the tables of `laser-…`, but of `laser-cost-model`, which has both the paper's: 30 and 100.
     #[arg(long, default_value_t = 30)]
     pub columns: usize,
-    /// Also write the plots of `laser-…` and `buffer` to this directory, as SVG.
+    /// Also write the plots of `laser-…`, `buffer` and `transformations` to this directory, as SVG.
     #[arg(long, value_name = "DIRECTORY")]
     pub svg_dir: Option<PathBuf>,
+    /// Run nothing, but draw the plots of the report in this file, which `--json-file` wrote.
+    #[arg(long, value_name = "FILE", requires = "svg_dir")]
+    pub redraw: Option<PathBuf>,
     /// Seed of all random draws.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -275,7 +278,6 @@ impl BenchArgs {
             scale: self.scale,
             columns: self.columns,
             direct_io: self.direct_io,
-            svg_directory: self.svg_dir.clone(),
             ..laser::LaserSettings::new(&self.directory)
         }
     }
@@ -305,7 +307,6 @@ impl BenchArgs {
             scale: self.scale,
             contenders: self.contenders.clone(),
             cells: self.cells.clone(),
-            svg_directory: self.svg_dir.clone(),
             ..buffer::BufferSettings::new(&self.directory)
         }
     }
@@ -379,6 +380,17 @@ pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> 
 /// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`], [`SNAPSHOT_FILTERS`],
 /// [`TRANSFORMATIONS`], and those of LASER ([`laser::Part`]) and LSM-OPD ([`dictionary::Part`]), are run as well.
 pub fn run(args: &BenchArgs) -> Result<Report> {
+    let report = match &args.redraw {
+        Some(path) => Report::read_json(path)?,
+        None => measure(args)?,
+    };
+    if let Some(directory) = &args.svg_dir {
+        report.draw(directory)?;
+    }
+    Ok(report)
+}
+
+fn measure(args: &BenchArgs) -> Result<Report> {
     let (experiments, workloads): (Vec<_>, Vec<_>) =
         args.workloads.iter().cloned().partition(|name| is_experiment(name));
     let only_workloads = BenchArgs { workloads, json_file: None, ..args.clone() };

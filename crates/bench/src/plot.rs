@@ -19,6 +19,9 @@ const TOP: f64 = 70.0;
 const BOTTOM: f64 = 70.0;
 const COLOURS: [&str; 8] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A8A"];
 
+/// The name of a file, without its ending, and the plot as SVG.
+pub type NamedPlot = (String, String);
+
 /// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {

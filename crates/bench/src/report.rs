@@ -293,6 +293,26 @@ impl Report {
             .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
     }
 
+    /// Reads what [`Report::write_json`] wrote.
+    pub fn read_json(path: &Path) -> Result<Self> {
+        let told = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
+        let text = std::fs::read(path).map_err(|error| told(&error))?;
+        Ok(serde_json::from_slice(&text).map_err(|error| told(&error))?)
+    }
+
+    /// Writes the plots of the experiments that were run and have any into this directory, as SVG. It is made if it is
+    /// not there.
+    pub fn draw(&self, directory: &Path) -> Result<()> {
+        std::fs::create_dir_all(directory)?;
+        let of_laser = self.laser.iter().flat_map(|laser| laser.plots(&self.machine));
+        let of_buffer = self.buffer.iter().flat_map(BufferReport::plots);
+        let of_transformations = self.transformations.iter().flat_map(|report| report.plots(&self.machine));
+        for (name, svg) in of_laser.chain(of_buffer).chain(of_transformations) {
+            std::fs::write(directory.join(format!("{name}.svg")), svg)?;
+        }
+        Ok(())
+    }
+
     /// The report as a person reads it.
     pub fn table(&self) -> String {
         let mut out = format!("{}\n", self.machine);

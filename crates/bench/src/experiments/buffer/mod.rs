@@ -83,8 +83,6 @@ pub struct BufferSettings {
     pub contenders: Vec<String>,
     /// Only these cells, `slowed/range-hot` and so on: those whose names contain one of them; all if there are none.
     pub cells: Vec<String>,
-    /// Where plots are written, as SVG.
-    pub svg_directory: Option<PathBuf>,
     /// Seed of all draws.
     pub seed: u64,
     /// Whether to tell what is being done.
@@ -99,7 +97,6 @@ impl BufferSettings {
             scale: 1.0,
             contenders: Vec::new(),
             cells: Vec::new(),
-            svg_directory: None,
             seed: 1,
             progress: true,
         }
@@ -161,9 +158,6 @@ pub fn run(settings: &BufferSettings, rivals: &[BufferRival<'_>]) -> Result<Buff
                 bed.remove()?;
             }
         }
-    }
-    if let Some(directory) = &settings.svg_directory {
-        report.plot(directory)?;
     }
     Ok(report)
 }

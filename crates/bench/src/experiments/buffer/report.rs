@@ -1,16 +1,13 @@
 //! What the experiment showed, as a person reads it and drawn.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::subject::{Figures, Sizes};
 use super::workload::Workload;
 use super::{ROW_BYTES, Regime, UPDATES_PER_SECOND, cell_name};
-use crate::plot::{Axis, LinePlot, Series, Stroke};
-use crate::store::Result;
+use crate::plot::{Axis, LinePlot, NamedPlot, Series, Stroke};
 
 /// One second.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -277,28 +274,28 @@ impl BufferReport {
         self.contenders.iter().filter_map(|name| Some((name.as_str(), runs.get(name)?)))
     }
 
-    /// Writes plots of hit ratios, of reads and of cached blocks made useless over time, for each regime and workload.
-    pub(super) fn plot(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory)?;
-        for (regime, workloads) in &self.runs {
-            for (workload, runs) in workloads {
-                for (what, axis, value) in DRAWN {
-                    let series = self.in_order(runs).enumerate().map(|(colour, (name, run))| {
-                        let points =
-                            run.seconds.iter().enumerate().map(|(at, second)| (at as f64 + 1.0, value(second)));
-                        Series { name: name.to_owned(), points: points.collect(), stroke: Stroke::Solid, colour }
-                    });
-                    let plot = LinePlot {
-                        title: format!("Latest {workload}, {regime}"),
-                        note: format!("{UPDATES_PER_SECOND} updates/s of {ROW_BYTES} bytes, free-running reads"),
-                        x: Axis::linear("seconds"),
-                        y: Axis::linear(axis),
-                        series: series.collect(),
-                    };
-                    fs::write(directory.join(format!("buffer-{regime}-{workload}-{what}.svg")), plot.to_svg())?;
-                }
-            }
-        }
-        Ok(())
+    /// Plots of hit ratios, of reads and of cached blocks made useless over time, for each regime and workload.
+    pub(crate) fn plots(&self) -> Vec<NamedPlot> {
+        let all = self
+            .runs
+            .iter()
+            .flat_map(|(regime, workloads)| workloads.iter().map(move |(workload, runs)| (regime, workload, runs)));
+        all.flat_map(|(regime, workload, runs)| {
+            DRAWN.map(|(what, axis, value)| {
+                let series = self.in_order(runs).enumerate().map(|(colour, (name, run))| {
+                    let points = run.seconds.iter().enumerate().map(|(at, second)| (at as f64 + 1.0, value(second)));
+                    Series { name: name.to_owned(), points: points.collect(), stroke: Stroke::Solid, colour }
+                });
+                let plot = LinePlot {
+                    title: format!("Latest {workload}, {regime}"),
+                    note: format!("{UPDATES_PER_SECOND} updates/s of {ROW_BYTES} bytes, free-running reads"),
+                    x: Axis::linear("seconds"),
+                    y: Axis::linear(axis),
+                    series: series.collect(),
+                };
+                (format!("buffer-{regime}-{workload}-{what}"), plot.to_svg())
+            })
+        })
+        .collect()
     }
 }

@@ -36,7 +36,7 @@ pub use sizes::{SizeFigures, SizeReport};
 pub use table::{Aggregate, Rows};
 pub use workload::Query;
 
-use crate::measure::machine;
+use crate::plot::NamedPlot;
 use crate::store::Result;
 
 /// One of the experiments.
@@ -83,8 +83,6 @@ pub struct LaserSettings {
     pub direct_io: bool,
     /// Seed of all draws.
     pub seed: u64,
-    /// Where plots are written; none if `None`.
-    pub svg_directory: Option<PathBuf>,
     /// Tell on standard error what is running.
     pub progress: bool,
 }
@@ -96,7 +94,7 @@ impl LaserSettings {
     /// The scale of the claims.
     pub fn new(directory: &Path) -> Self {
         let directory = directory.to_path_buf();
-        Self { directory, scale: 1.0, columns: 30, direct_io: false, seed: 1, svg_directory: None, progress: true }
+        Self { directory, scale: 1.0, columns: 30, direct_io: false, seed: 1, progress: true }
     }
 
     /// So many rows, scaled.
@@ -137,7 +135,7 @@ pub struct LaserReport {
     pub robustness: Option<RobustnessReport>,
 }
 
-/// Runs one experiment and puts what it showed, and its plots, where they belong. HW is run by `rivals` too.
+/// Runs one experiment and puts what it showed where it belongs. HW is run by `rivals` too.
 pub fn run(part: Part, settings: &LaserSettings, rivals: &[HybridRival<'_>], report: &mut LaserReport) -> Result<()> {
     if settings.columns < 10 {
         return Err(format!("{} columns; workload HW needs at least 10", settings.columns).into());
@@ -156,12 +154,6 @@ pub fn run(part: Part, settings: &LaserSettings, rivals: &[HybridRival<'_>], rep
         Part::Robustness => report.robustness = Some(robustness::run(settings, &directory)?),
     }
     fs::remove_dir_all(&directory)?;
-    if let Some(directory) = &settings.svg_directory {
-        fs::create_dir_all(directory)?;
-        for (name, svg) in plots::of(part, report, &machine()) {
-            fs::write(directory.join(format!("{name}.svg")), svg)?;
-        }
-    }
     Ok(())
 }
 
@@ -172,6 +164,11 @@ fn load_average() -> f64 {
 }
 
 impl LaserReport {
+    /// The plots of what was run.
+    pub(crate) fn plots(&self, machine: &str) -> Vec<NamedPlot> {
+        Part::ALL.into_iter().flat_map(|part| plots::of(part, self, machine)).collect()
+    }
+
     /// The report as a person reads it.
     pub fn table(&self) -> String {
         let tables = [
@@ -192,24 +189,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_experiment_writes_its_plots() {
+    fn every_experiment_has_its_plots() {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let svg_directory = directory.path().join("plots");
-        let settings = LaserSettings {
-            scale: 0.004,
-            progress: false,
-            svg_directory: Some(svg_directory.clone()),
-            ..LaserSettings::new(directory.path())
-        };
+        let settings = LaserSettings { scale: 0.004, progress: false, ..LaserSettings::new(directory.path()) };
         let mut report = LaserReport::default();
         for part in [Part::Age, Part::Sizes] {
             run(part, &settings, &[], &mut report).expect("experiment");
         }
-        let svg = fs::read_to_string(svg_directory.join("laser-sizes.svg")).expect("plot");
-        assert!(svg.contains("scale 0.004") && svg.contains("load average"), "{svg}");
-        assert_eq!(fs::read_dir(&svg_directory).expect("plots").count(), 4);
+        let plots = report.plots("a machine");
+        let (_, svg) = plots.iter().find(|(name, _)| name == "laser-sizes").expect("plot");
+        assert!(svg.contains("scale 0.004") && svg.contains("a machine; load average"), "{svg}");
+        assert_eq!(plots.len(), 4);
         assert!(report.table().contains("laser-age") && report.table().contains("laser-sizes"));
-        assert_eq!(fs::read_dir(directory.path()).expect("directory").count(), 1, "nothing but the plots is left");
+        assert_eq!(fs::read_dir(directory.path()).expect("directory").count(), 0, "nothing is left");
         let too_few = LaserSettings { columns: 3, ..settings };
         assert!(run(Part::Sizes, &too_few, &[], &mut report).is_err());
     }

@@ -7,13 +7,10 @@ use super::robustness::{RobustnessReport, Shift};
 use super::sizes::SizeReport;
 use super::workload::Query;
 use super::{LaserReport, Part};
-use crate::plot::{Axis, BarPlot, LinePlot, Series, Stroke};
+use crate::plot::{Axis, BarPlot, LinePlot, NamedPlot, Series, Stroke};
 
-/// A file's name, without its ending, and the plot.
-type Named = (String, String);
-
-/// The plots of one experiment.
-pub(super) fn of(part: Part, report: &LaserReport, machine: &str) -> Vec<Named> {
+/// The plots of one experiment; none if it was not run.
+pub(super) fn of(part: Part, report: &LaserReport, machine: &str) -> Vec<NamedPlot> {
     let note = |rows: u64, columns: usize| {
         format!(
             "mycelium bench {}: scale {}, {rows} rows of {columns} columns, seed {}; {machine}; load average {} when it began",
@@ -33,7 +30,7 @@ pub(super) fn of(part: Part, report: &LaserReport, machine: &str) -> Vec<Named> 
     plots.unwrap_or_default()
 }
 
-fn hybrid(report: &HybridReport, note: &str) -> Vec<Named> {
+fn hybrid(report: &HybridReport, note: &str) -> Vec<NamedPlot> {
     let designs = report.designs.iter().map(|(name, design)| (name, &design.run));
     let runs: Vec<_> = designs.chain(&report.rivals).collect();
     let names: Vec<String> = runs.iter().map(|(name, _)| (*name).clone()).collect();
@@ -62,7 +59,7 @@ fn hybrid(report: &HybridReport, note: &str) -> Vec<Named> {
     vec![(format!("laser-hw-{suffix}"), total.to_svg()), (format!("laser-hw-ratios-{suffix}"), ratios.to_svg())]
 }
 
-fn cost_model(report: &CostModelReport, note: &dyn Fn(u64, usize) -> String) -> Vec<Named> {
+fn cost_model(report: &CostModelReport, note: &dyn Fn(u64, usize) -> String) -> Vec<NamedPlot> {
     let mut plots = Vec::new();
     for table in &report.tables {
         let note = note(table.rows, table.columns);
@@ -119,7 +116,7 @@ fn writes(table: &CostTable, note: &str) -> LinePlot {
     }
 }
 
-fn age(report: &AgeReport, note: &str) -> Vec<Named> {
+fn age(report: &AgeReport, note: &str) -> Vec<NamedPlot> {
     let of = |ages: &PriorityAges| {
         let series = ages.levels.iter().enumerate().map(|(colour, level)| {
             let buckets = level.percent_by_age.len() as f64;
@@ -142,7 +139,7 @@ fn age(report: &AgeReport, note: &str) -> Vec<Named> {
     report.priorities.iter().map(of).collect()
 }
 
-fn sizes(report: &SizeReport, note: &str) -> Vec<Named> {
+fn sizes(report: &SizeReport, note: &str) -> Vec<NamedPlot> {
     let bytes = |size: &super::SizeFigures| (size.name.clone(), vec![size.bytes as f64 / 1e6]);
     let plot = BarPlot {
         title: format!("Size of a table in {} column groups", report.groups.len()),
@@ -155,7 +152,7 @@ fn sizes(report: &SizeReport, note: &str) -> Vec<Named> {
     vec![("laser-sizes".to_owned(), plot.to_svg())]
 }
 
-fn robustness(report: &RobustnessReport, note: &str) -> Vec<Named> {
+fn robustness(report: &RobustnessReport, note: &str) -> Vec<NamedPlot> {
     let series = |shifts: &[Shift], query: Query, design: &str, colour| {
         let shifts = shifts.iter().filter(|shift| shift.query == query && shift.design == design);
         let points = shifts.map(|shift| (shift.offset, shift.blocks)).collect();

@@ -15,6 +15,7 @@
 //! One client writes, where the paper has eight: a second would only take the core that compacts.
 
 mod at_write;
+mod plots;
 mod queries;
 mod reads;
 mod records;
@@ -184,6 +185,7 @@ impl Family<'_> {
         for repetition in 0..self.settings.repetitions.max(1) {
             let is_last = repetition + 1 == self.settings.repetitions.max(1);
             let mut turns = writes::turns(&contenders);
+            turns.retain(|contender| repetition == 0 || !matches!(contender, Contender::RivalAtWrite(_)));
             if repetition % 2 == 1 {
                 turns.reverse();
             }
@@ -284,7 +286,21 @@ mod tests {
         assert_eq!(report.reads["json"]["q7"].len(), 3);
         assert_eq!(report.reads["protobuf"]["q5"].keys().collect::<Vec<_>>(), ["augment"]);
         assert!(report.index_point_over_primary.is_some_and(|ratio| ratio > 0.0));
+        assert!(report.index_range_over_primary.is_some_and(|ratio| ratio > 0.0));
         assert!(report.table().contains("penalty"));
+        let drawn: Vec<String> = report.plots("a machine").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            drawn,
+            [
+                "mycelium-writes-json",
+                "mycelium-writes-protobuf",
+                "mycelium-columns-json",
+                "mycelium-rows-json",
+                "mycelium-columns-protobuf",
+                "mycelium-rows-protobuf",
+                "mycelium-untransformed-protobuf"
+            ]
+        );
         assert!(!fs::exists(directory.path().join(format!("transformations-{}", std::process::id()))).expect("exists"));
     }
 }

@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::TransformationSettings;
 use super::reads::ReadFigures;
 use super::records::SourceFormat;
 use super::variants::{AUGMENT, PLAIN, RIVAL};
 use super::writes::WriteFigures;
+use super::{TransformationSettings, plots};
+use crate::plot::NamedPlot;
 use crate::statistics::Spread;
 
 /// All that the experiment showed.
@@ -34,6 +35,9 @@ pub struct TransformationReport {
     pub convert_saves_percent: Option<f64>,
     /// Median latency of Q5 over that of Q7 in the table with a secondary index.
     pub index_point_over_primary: Option<f64>,
+    /// Median latency of Q4 over that of Q2 in the same table: of as many rows, by the index and by the key.
+    #[serde(default)]
+    pub index_range_over_primary: Option<f64>,
 }
 
 impl TransformationReport {
@@ -47,6 +51,7 @@ impl TransformationReport {
             least_transformed_percent: 100.0,
             convert_saves_percent: None,
             index_point_over_primary: None,
+            index_range_over_primary: None,
         }
     }
 
@@ -60,8 +65,15 @@ impl TransformationReport {
         self.convert_saves_percent = saved;
         let median =
             |query: &str| Some(self.reads.get(SourceFormat::Protobuf.name())?.get(query)?.get(AUGMENT)?.p50_us);
-        self.index_point_over_primary = median("q5").zip(median("q7")).map(|(index, primary)| index / primary);
+        let over = |index: &str, primary: &str| Some(median(index)? / median(primary)?);
+        let (of_point, of_range) = (over("q5", "q7"), over("q4", "q2-range"));
+        (self.index_point_over_primary, self.index_range_over_primary) = (of_point, of_range);
         self
+    }
+
+    /// The plots: see `plots`.
+    pub(crate) fn plots(&self, machine: &str) -> Vec<NamedPlot> {
+        plots::all(self, machine)
     }
 
     /// The report as a person reads it.
@@ -81,6 +93,9 @@ impl TransformationReport {
         }
         if let Some(ratio) = self.index_point_over_primary {
             out += &format!("  protobuf q5       augment       p50 {ratio:.2}x that of q7\n");
+        }
+        if let Some(ratio) = self.index_range_over_primary {
+            out += &format!("  protobuf q4       augment       p50 {ratio:.2}x that of q2-range\n");
         }
         for (source, queries) in &self.reads {
             for (query, contenders) in queries {

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use mycelium_base::{ColumnSet, TableId};
 use mycelium_encoding::{DatumRef, Schema};
-use mycelium_engine::{Database, Durability, Layout, LeveledOptions, Policy, Table, TableOptions};
+use mycelium_engine::{Database, Durability, Layout, LeveledOptions, Options, Policy, Table, TableOptions};
 use mycelium_manifest::{FileMeta, Manifest, Run, Version};
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{assert_verified, scan, small_options};
 
 const TARGET: u64 = 4 << 10;
 const LAYOUT: &str = "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed | 3 packed";
@@ -148,4 +150,42 @@ fn sibling_groups_share_their_cut_keys_across_group_local_jobs() {
         "{keys} of {finest}, {unaligned} of {unaligned_finest}"
     );
     println!("{keys} cut keys where one group has {finest}; by size {unaligned} where one has {unaligned_finest}");
+}
+
+/// All columns of all groups waited in memory for the ends of their files, however many they were.
+#[test]
+fn files_end_where_a_compaction_holds_as_much_as_it_may() {
+    const LIMIT: usize = 512 << 10;
+    let rows_of = |compaction_memory: usize| {
+        let disk = MemoryDisk::new();
+        let options = Options { compaction_memory, memory_budget: 1 << 20, ..small_options(&disk) };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse("id int64 not null, a utf8, b utf8, c int64, primary key (id)").unwrap();
+        let text = "L0 tiered: * packed\nL1 leveled: 1 columnar | 2-3 columnar";
+        let layout = Some(Layout::parse(text, &"1-3".parse().unwrap()).unwrap());
+        let policy = Policy::Leveled(LeveledOptions::default());
+        let table = TableOptions { layout, policy, ..TableOptions::default() };
+        let table = database.create_typed_table("t", schema, table).unwrap();
+        for id in 0..30_000_i64 {
+            // One kind repeats, the other does not.
+            let (a, b) = (format!("{:x} of it", id.wrapping_mul(0x1E37_79B9_7F4A_7C15)), format!("kind {}", id % 100));
+            let row = [DatumRef::Int64(id), DatumRef::Utf8(&a), DatumRef::Utf8(&b), DatumRef::Int64(id * 3)];
+            table.insert_row(&row, Durability::Buffered).unwrap();
+        }
+        database.compact(&table).unwrap();
+        // Again, from columns alone.
+        table.patch_row(&[DatumRef::Int64(7)], &[("c", DatumRef::Int64(0))], Durability::Buffered).unwrap();
+        database.compact(&table).unwrap();
+        assert_verified(&database);
+        let metrics = database.metrics();
+        let files: usize = metrics.tables[0].levels.iter().map(|level| level.files).sum();
+        (scan(&table), files, metrics.most_compaction_memory)
+    };
+    let (free, few, most) = rows_of(Options::default().compaction_memory);
+    assert_eq!(few, 2, "a file of each group");
+    assert!(most > 2 * LIMIT as u64, "{most}");
+    let (bounded, many, most) = rows_of(LIMIT);
+    assert!(many > few && bounded == free, "{many} files");
+    // It is counted once a block, and what grows doubles.
+    assert!(most > 0 && most <= 2 * LIMIT as u64, "{most} bytes were held");
 }

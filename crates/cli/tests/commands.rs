@@ -9,6 +9,8 @@ use serde_json::Value;
 
 #[path = "commands/columns.rs"]
 mod columns;
+#[path = "commands/formats.rs"]
+mod formats;
 
 struct Shell {
     home: tempfile::TempDir,

@@ -41,15 +41,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let by_celsius = database.create_index(&readings, &by_celsius)?;
     record(&database, &readings)?;
 
-    // The last two readings of one sensor.
+    // The last two readings of one sensor, the last one first.
     let newest = ScanOptions {
-        lower: Bound::Included(vec![Datum::Utf8("s1".into()), Datum::Timestamp(46 * HOUR)]),
+        lower: Bound::Included(vec![Datum::Utf8("s1".into())]),
         upper: Bound::Included(vec![Datum::Utf8("s1".into())]),
+        limit: Some(2),
+        descending: true,
         ..ScanOptions::default()
     };
     let counts: Vec<usize> =
         readings.scan_batches(newest)?.map(|batch| batch.map(|batch| batch.num_rows())).collect::<Result<_>>()?;
-    println!("readings of s1 from hour 46 on: {}", counts.iter().sum::<usize>());
+    println!("last readings of s1: {}", counts.iter().sum::<usize>());
     assert_eq!(counts.iter().sum::<usize>(), 2);
 
     // The hottest, by the index; `None` reads the newest state.

@@ -32,6 +32,7 @@
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
+//! | `last_rows` | the last rows by key, which are read from the end |
 //! | `zone_aggregate` | counts, minima and maxima that need no scan of all rows |
 //! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
 //! | `failure` | errors across the border |
@@ -51,6 +52,7 @@ mod failure;
 mod interval_length;
 mod kept_cast;
 mod key_range;
+mod last_rows;
 mod literal;
 mod moment;
 mod moving_frame;

@@ -1,6 +1,6 @@
 //! Reads what a partition of a scan asks for, batch by batch, in the caller's thread.
 //!
-//! Ranges are read one after the other, in key order:
+//! Ranges are read one after the other, in key order, or the last row of the last of them first:
 //!
 //! - a whole key is looked up; the rows of neighbouring look-ups share a batch,
 //! - any other range is scanned,
@@ -39,8 +39,10 @@ pub(crate) struct Work {
     pub(crate) snapshot: Snapshot,
     /// Where the ranges are ranges of an index, that index.
     pub(crate) index: Option<Index>,
-    /// Disjoint, ascending.
+    /// Disjoint, in the order in which they are read.
     pub(crate) ranges: Vec<KeyRange>,
+    /// Whether the last row of a range comes first.
+    pub(crate) descending: bool,
     pub(crate) projection: Arc<[usize]>,
     /// What rows have to pass.
     pub(crate) tests: Arc<[ColumnTest]>,
@@ -277,6 +279,7 @@ impl Reader<'_> {
             snapshot: Some(self.work.snapshot.clone()),
             batch_rows: self.work.batch_rows,
             limit: (self.left < usize::MAX).then_some(self.left as u64),
+            descending: self.work.descending,
             filter: Some(Filter { conjuncts: self.work.tests.to_vec() }),
             texts: TEXTS,
             ..ScanOptions::default()

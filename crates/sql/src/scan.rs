@@ -4,7 +4,7 @@
 //!    cut into about equal parts where the fences of files and blocks say ([`mycelium_engine::Table::split_points`]).
 //! 2. Rows of a partition come in key order, unless an index gives them. The order is declared as far as the key's
 //!    columns are projected, and key columns that have one value are declared constant, so that `WHERE a = 1 ORDER BY
-//!    b` sorts nothing.
+//!    b` sorts nothing. Where a few of the last rows are wanted, the last comes first ([`crate::last_rows`]).
 //! 3. A partition is read in a thread of the runtime's for blocking work ([`crate::read`]), which hands batches over
 //!    through a channel that holds two: it is at most so far ahead. When the stream is dropped, the channel is closed,
 //!    and the reader stops at its next batch. A few look-ups of whole keys are done on the spot: they take less time
@@ -78,6 +78,8 @@ pub struct MyceliumScan {
     /// Of every partition.
     ranges: Arc<Vec<Vec<KeyRange>>>,
     limit: Option<usize>,
+    /// Whether the last row comes first.
+    descending: bool,
     extent: Extent,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -89,17 +91,14 @@ impl MyceliumScan {
         let ranges = deal(&request, &extent).map_err(outward)?;
         let fields: Result<Vec<_>, _> = request.projection.iter().map(|&at| field(&request.schema, at)).collect();
         let arrow = Arc::new(arrow_schema::Schema::new(fields?));
-        let equivalences = equivalences(&request, arrow)?;
-        let partitioning = Partitioning::UnknownPartitioning(ranges.len());
-        let properties =
-            PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded)
-                .with_scheduling_type(SchedulingType::Cooperative);
+        let properties = properties(&request, arrow, ranges.len(), false)?;
         Ok(Self {
             limit: request.limit,
+            descending: false,
             request: Arc::new(request),
             ranges: Arc::new(ranges),
             extent,
-            properties: Arc::new(properties),
+            properties,
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -136,6 +135,22 @@ impl MyceliumScan {
         is_all && self.points().is_none()
     }
 
+    /// The last of these rows, so many at most, the last one first, in one partition; `None` if the scan has no order
+    /// by key, or may have to look at many rows to find one.
+    pub(crate) fn last_first(&self, rows: usize) -> Result<Option<Self>> {
+        if !self.is_of_all_rows() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            limit: Some(rows),
+            descending: true,
+            ranges: Arc::new(vec![self.request.ranges.clone()]),
+            properties: properties(&self.request, self.schema(), 1, true)?,
+            metrics: ExecutionPlanMetricsSet::new(),
+            ..self.clone()
+        }))
+    }
+
     /// Whether most entries are in columnar files.
     pub(crate) fn is_mostly_columnar(&self) -> bool {
         self.extent.columnar_entries * 2 >= self.extent.entries.max(1)
@@ -157,12 +172,17 @@ impl MyceliumScan {
 
     pub(crate) fn work(&self, partition: usize, batch_rows: usize) -> Result<Work> {
         let ranges = self.ranges.get(partition).cloned();
-        let ranges = ranges.ok_or_else(|| DataFusionError::Internal(format!("there is no partition {partition}")))?;
+        let mut ranges =
+            ranges.ok_or_else(|| DataFusionError::Internal(format!("there is no partition {partition}")))?;
+        if self.descending {
+            ranges.reverse();
+        }
         Ok(Work {
             table: self.request.table.clone(),
             snapshot: self.request.snapshot.clone(),
             index: self.request.index.clone(),
             ranges,
+            descending: self.descending,
             projection: self.request.projection.as_slice().into(),
             tests: self.request.tests.as_slice().into(),
             batch_rows,
@@ -224,8 +244,20 @@ fn deal(request: &ScanRequest, extent: &Extent) -> mycelium_base::Result<Vec<Vec
     Ok(pieces.chunks(size).map(<[KeyRange]>::to_vec).collect())
 }
 
+fn properties(
+    request: &ScanRequest,
+    arrow: SchemaRef,
+    partitions: usize,
+    descending: bool,
+) -> Result<Arc<PlanProperties>> {
+    let equivalences = equivalences(request, arrow, descending)?;
+    let partitioning = Partitioning::UnknownPartitioning(partitions);
+    let properties = PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded);
+    Ok(Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)))
+}
+
 /// The order of the rows, the columns that have one value, and the primary key.
-fn equivalences(request: &ScanRequest, arrow: SchemaRef) -> Result<EquivalenceProperties> {
+fn equivalences(request: &ScanRequest, arrow: SchemaRef, descending: bool) -> Result<EquivalenceProperties> {
     let mut properties = EquivalenceProperties::new(arrow.clone());
     let place = |column: usize| request.projection.iter().position(|&at| at == column);
     let key = request.schema.primary_key();
@@ -236,7 +268,8 @@ fn equivalences(request: &ScanRequest, arrow: SchemaRef) -> Result<EquivalencePr
         return Ok(properties);
     }
     let fixed = if let [range] = &request.ranges[..] { range.fixed_columns() } else { 0 };
-    let options = SortOptions { descending: false, nulls_first: false };
+    // Key columns have no nulls.
+    let options = SortOptions { descending, nulls_first: descending };
     let expression = |at: usize| -> Arc<dyn PhysicalExpr> { Arc::new(ColumnExpr::new(arrow.field(at).name(), at)) };
     let mut order = Vec::new();
     let mut constants = Vec::new();
@@ -280,6 +313,9 @@ impl DisplayAs for MyceliumScan {
         if !request.tests.is_empty() {
             let tests: Vec<String> = request.tests.iter().map(|test| describe(&request.schema, test)).collect();
             write!(f, "{separator}filter={}", tests.join(" AND "))?;
+        }
+        if self.descending {
+            write!(f, "{separator}order=descending")?;
         }
         if let Some(limit) = self.limit {
             write!(f, "{separator}limit={limit}")?;

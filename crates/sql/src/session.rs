@@ -40,6 +40,7 @@ use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
 use crate::failure::inward;
 use crate::kept_cast::KeptCasts;
+use crate::last_rows::LastRows;
 use crate::moving_frame::moving_aggregates;
 use crate::null_lists::NullsOfLists;
 use crate::one_zero::OneZero;
@@ -114,8 +115,9 @@ impl Session {
         let builder = builder.with_analyzer_rules(rules).with_optimizer_rules(optimizer_rules());
         let builder = builder.with_expr_planners(vec![Arc::new(DatesWithHours), Arc::new(DecimalArithmetic)]);
         let mut plans = PhysicalOptimizer::new().rules;
-        // Before anything is put between an aggregate and its scan.
+        // Before anything is put between an aggregate or a sort and its scan.
         plans.insert(0, Arc::new(ZoneAggregates));
+        plans.insert(0, Arc::new(LastRows));
         let mut builder = builder.with_physical_optimizer_rules(plans).with_default_features();
         // The last of a name is the one that is found.
         let sum: AggregateUDF = CheckedSum::default().into();

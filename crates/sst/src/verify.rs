@@ -159,7 +159,7 @@ impl<B: BlockPosition> Verifier<'_, B> {
             return Err(fault("the block has bytes without use"));
         }
         self.raw_value_bytes += value_bytes as u64;
-        let checked = self.cells.as_ref().map_or(Ok(()), |cells| self.file.verify_cells(cells, i, bytes, end));
+        let checked = self.cells.as_mut().map_or(Ok(()), |cells| self.file.verify_cells(cells, i, bytes, end));
         checked.map_err(inside)
     }
 
@@ -235,6 +235,10 @@ impl<B: BlockPosition> Verifier<'_, B> {
         if found != stated {
             let (stated, found) = (format!("{stated:?}"), format!("{found:?}"));
             return Err(fault("the properties do not match the entries").expected(stated, found));
+        }
+        if let Some(column) = self.cells.as_ref().and_then(CellCheck::miscounted) {
+            let what = format!("the statistics of column {column} miscount the entries that say nothing of it");
+            return Err(file.fault(&what, properties.statistics.offset));
         }
         for fragment in file.range_deletes().fragments() {
             let inside =

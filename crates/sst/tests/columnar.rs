@@ -276,6 +276,34 @@ fn wrong_statistics_are_found() {
         assert!(open(&wrong).unwrap().verify(|_| {}).unwrap_err().is_corruption(), "{value} {operation:?}");
         open(&other).unwrap().verify(|_| {}).unwrap();
     }
+    // Two patches of the column, and one beside a delete, whose statistics differ in what says nothing of it.
+    let pair = |second: Operation, sequence: u64| {
+        let (disk, path) = (MemoryDisk::new(), Path::new("file.sst"));
+        let options = SstWriterOptions { file_number: 8, ..SstWriterOptions::default() };
+        let writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap();
+        let mut writer = writer.with_columns(group.clone(), schema.clone());
+        let mut row = Vec::new();
+        layout.encode_with(|_| ColumnState::Value(DatumRef::Int64(7)), &mut row).unwrap();
+        for (id, sequence, operation) in [(1, 1, Operation::Patch), (2, sequence, second)] {
+            let mut key = Vec::new();
+            key::encode_key(&schema, &[DatumRef::Int64(id)], &mut key).unwrap();
+            let value = if operation == Operation::Delete { &[][..] } else { &row };
+            writer.add(&key, Trailer::new(sequence, operation), value).unwrap();
+        }
+        writer.finish().unwrap();
+        disk.read_bytes(path).unwrap()
+    };
+    let both = |shift: u32| pair(Operation::Patch, 1 << shift);
+    let mut shifts = (0..40).flat_map(|one| (0..40).map(move |other| (one, other)));
+    let alike =
+        shifts.find(|&(one, other)| statistics_in(&both(one)) == statistics_in(&pair(Operation::Delete, 1 << other)));
+    let (one, other) = alike.unwrap();
+    let (right, mut wrong) = (both(one), pair(Operation::Delete, 1 << other));
+    open(&wrong).unwrap().verify(|_| {}).unwrap();
+    let place = statistics_in(&right);
+    wrong[place.clone()].copy_from_slice(&right[place]);
+    let error = open(&wrong).unwrap().verify(|_| {}).unwrap_err();
+    assert!(error.to_string().contains("miscount"), "{error}");
 }
 
 /// The same random moves with both.

@@ -59,6 +59,11 @@ impl Draw {
         }
     }
 
+    /// Of a fifth of the draws.
+    fn descending(self) -> bool {
+        self.0 % 5 == 4
+    }
+
     fn texts(self) -> TextArrays {
         [TextArrays::Plain, TextArrays::Views, TextArrays::Dictionaries][self.0 / 5 % 3]
     }
@@ -164,7 +169,11 @@ fn open_scan(
 ) -> Result<HeldScan> {
     let (layout, limit) = (table.packed_layout()?.clone(), draw.limit(rows.len()));
     let mut expected = RecordBatchBuilder::with_texts(layout, projection, usize::MAX, draw.texts())?;
-    for (key, row) in rows.range::<[u8], _>(bounds) {
+    let mut within: Vec<_> = rows.range::<[u8], _>(bounds).collect();
+    if draw.descending() {
+        within.reverse();
+    }
+    for (key, row) in within {
         let is_over = limit.is_some_and(|limit| expected.len() as u64 >= limit);
         if !is_over && filter.map_or(Ok(true), |filter| passes(table, filter, key, row))? {
             expected.append(key, row)?;
@@ -184,6 +193,7 @@ fn open_scan(
         batch_rows: draw.batch_rows(),
         batch_bytes: draw.batch_bytes(),
         limit,
+        descending: draw.descending(),
         texts: draw.texts(),
         filter: filter.cloned(),
         filter_plan: draw.filter_plan(),

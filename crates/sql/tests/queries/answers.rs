@@ -186,6 +186,17 @@ fn answer_drawn_queries(random: &mut SmallRng, form: Form) {
             _ => ("d, count(*), sum(e)", "GROUP BY d", false),
         };
         found += written.twin.check(&format!("SELECT {columns} FROM t WHERE {filter} {ending}"), is_ordered);
+        if round % 4 == 0 {
+            let (from, to) = (random.random_range(-25..100), random.random_range(0..200));
+            let ranges = match random.random_range(0..4) {
+                0 => "a > 50".to_owned(),
+                1 => "a < 20 OR a BETWEEN 30 AND 60".to_owned(),
+                2 => "true".to_owned(),
+                _ => format!("a BETWEEN {from} AND {to}"),
+            };
+            let last = format!("WHERE {ranges} ORDER BY a DESC, b DESC LIMIT {}", random.random_range(1..40));
+            found += written.twin.check(&format!("SELECT a, c, b FROM t {last}"), true);
+        }
     }
     assert!(found > 1000, "{found} rows in all");
 }
@@ -219,6 +230,23 @@ fn plans_show_what_storage_does() {
     let plan = |query: &str| written.twin.plan(query);
     let sorted = plan("SELECT a, b FROM t ORDER BY a, b LIMIT 3");
     assert!(!sorted.contains("SortExec") && sorted.contains("limit=3"), "{sorted}");
+    for (query, is_read_so) in [
+        ("SELECT a, b FROM t ORDER BY a DESC, b DESC LIMIT 3", true),
+        ("SELECT a * 2, b FROM t ORDER BY a DESC LIMIT 3 OFFSET 2", true),
+        ("SELECT b, c FROM t WHERE a = 5 ORDER BY a, b DESC LIMIT 7", true),
+        ("SELECT a FROM t WHERE a < 50 ORDER BY a DESC LIMIT 1024", true),
+        // All of one column comes before the other, in another order.
+        ("SELECT a, b FROM t ORDER BY a DESC, b LIMIT 3", false),
+        ("SELECT a, b FROM t ORDER BY b DESC LIMIT 3", false),
+        ("SELECT a, b FROM t ORDER BY a DESC LIMIT 1025", false),
+        ("SELECT a, b FROM t ORDER BY a DESC", false),
+        ("SELECT a, b FROM t WHERE e > 1 ORDER BY a DESC LIMIT 3", false),
+        ("SELECT * FROM (SELECT a, b FROM t LIMIT 9) u ORDER BY a DESC LIMIT 3", false),
+    ] {
+        let shown = plan(query);
+        assert_eq!(shown.contains("order=descending"), is_read_so, "{query}: {shown}");
+        assert_eq!(shown.contains("SortExec"), !is_read_so, "{query}: {shown}");
+    }
     let fixed = plan("SELECT b, c FROM t WHERE a = 5 ORDER BY b");
     assert!(
         !fixed.contains("SortExec") && fixed.contains("key ranges=(5)") && !fixed.contains("FilterExec"),

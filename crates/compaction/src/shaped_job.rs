@@ -10,8 +10,9 @@
 //! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies
 //!    outside the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for
 //!    each state that the present or a live snapshot sees.
-//! 4. Where the largest of the groups' files is to end, or one holds as much in memory as it may, all end that have the least size; those of narrow groups go on
-//!    to a later one of these keys. So siblings stay aligned, and each group has files of its own target size.
+//! 4. Where the largest of the groups' files is to end, or one holds as much in memory as it may, all end that have the
+//!    least size; those of narrow groups go on to a later one of these keys. So siblings stay aligned, and each group
+//!    has files of its own target size.
 //!
 //! The entries of one key in one group are held in memory, nothing else.
 

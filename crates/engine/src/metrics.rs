@@ -209,7 +209,8 @@ pub struct Metrics {
     pub compaction_entries: StreamCounters,
     /// Those of them whose values were never decoded: their cells went from file to file as they were.
     pub compaction_entries_encoded: u64,
-    /// Bytes of columns that a compaction held at most until its files were complete ([`crate::Options::compaction_memory`]).
+    /// Bytes of columns that a compaction held at most until its files were complete: see
+    /// [`crate::Options::compaction_memory`].
     pub most_compaction_memory: u64,
     /// Seconds of CPU that compactions took, added up over threads.
     pub compaction_cpu_seconds: f64,

@@ -135,8 +135,8 @@ pub struct Options {
     pub slowed_bytes_per_second: u64,
     /// Bytes of columns that one compaction, or one of its `subcompactions`, may hold in memory until its files are
     /// complete, shared out evenly among column groups that it writes. A columnar file is written when its dictionaries
-    /// are known, which is at its end: it ends early where it has come to this, but within level 0, where a merge makes one
-    /// file. Default: 256 MiB.
+    /// are known, which is at its end: it ends early where it has come to this, but within level 0, where a merge makes
+    /// one file. Default: 256 MiB.
     pub compaction_memory: usize,
     /// Key ranges into which one large compaction is cut to run in parallel, at most 1,024. Default: 1.
     pub subcompactions: usize,

@@ -613,8 +613,8 @@ impl BatchScan {
     }
 }
 
-/// Has `append` append rows, in this order, or pass them over, until the batch or the scan has all it may have, or the steps are
-/// taken.
+/// Has `append` append rows, in this order, or pass them over, until the batch or the scan has all it may have, or the
+/// steps are taken.
 fn append_rows(
     (rows, descending): (&mut TableIterator, bool),
     builder: &mut RecordBatchBuilder,

@@ -1,9 +1,9 @@
 //! The last rows by their keys: `SELECT * FROM events ORDER BY at DESC LIMIT 10`.
 //!
 //! [`LastRows`], a rule over physical plans, looks for a sort that keeps a few rows ([`MOST_ROWS`]) right over a
-//! [`MyceliumScan`] that tests nothing and has no limit of its own, or over a projection of one. Where the rows would be
-//! in order if the last came first, the scan reads them so, one by one from the end, in place of all rows, and nothing
-//! is sorted.
+//! [`MyceliumScan`] that tests nothing and has no limit of its own, or over a projection of one. Where the rows would
+//! be in order if the last came first, the scan reads them so, one by one from the end, in place of all rows, and
+//! nothing is sorted.
 //!
 //! A scan with tests is left to the sort: who looks for a few rows among many finds them sooner block by block and in
 //! several threads.

@@ -101,8 +101,8 @@ impl Cells {
         values + self.states.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Lets the dictionaries of inputs go that it has taken codes of: of their texts only those are kept that rows have.
-    /// O(texts of the inputs).
+    /// Lets the dictionaries of inputs go that it has taken codes of: of their texts only those are kept that rows
+    /// have. O(texts of the inputs).
     pub fn let_inputs_go(&mut self) {
         if let Values::Texts(symbols) = &mut self.values {
             symbols.let_go();

@@ -153,6 +153,7 @@ impl ColumnarBuilder {
             block.put_page(|out| zones.push(&cells.encode(held.clone(), out)?))?;
             cells.note_distinct(held.clone(), &mut zones.statistics.distinct)?;
         }
+        block.trim();
         self.encoded_bytes += block.memory_usage();
         self.blocks.push(block);
         self.encoded = self.complete;

@@ -39,6 +39,11 @@ impl EncodedBlock {
         Ok(said)
     }
 
+    /// Gives back what its pages do not need: all of a file's blocks wait for its end.
+    pub(super) fn trim(&mut self) {
+        self.pages.shrink_to_fit();
+    }
+
     /// Bytes in memory.
     pub(super) fn memory_usage(&self) -> usize {
         size_of::<Self>()

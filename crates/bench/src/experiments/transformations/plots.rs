@@ -1,5 +1,5 @@
-//! The plots: the paper's table 2, and its figures 7 (queries of one column), 8 (of whole rows) and 9 (tables whose rows
-//! are not transformed).
+//! The plots: the paper's table 2, and its figures 7 (queries of one column), 8 (of whole rows) and 9 (tables whose
+//! rows are not transformed).
 //!
 //! Figures 7 to 9 show the quartiles of latencies, where the paper draws boxes.
 

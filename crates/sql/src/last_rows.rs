@@ -14,6 +14,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -61,5 +62,5 @@ fn last_first(plan: &Arc<dyn ExecutionPlan>, rows: usize) -> Result<Option<Arc<d
     }
     let Some(projection) = plan.downcast_ref::<ProjectionExec>() else { return Ok(None) };
     let input = last_first(projection.input(), rows)?;
-    input.map(|input| plan.clone().with_new_children(vec![input])).transpose()
+    input.map(|input| replace_children_if_necessary(plan.clone(), vec![input])).transpose()
 }

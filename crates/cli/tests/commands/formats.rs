@@ -27,7 +27,7 @@ fn rows_of_defined_formats_are_written_reshaped_and_read() {
         let before = shell.json(&["scan", "db", "t"]);
         assert_eq!(
             (&before[0]["s"], &before[0]["d"], &before[0]["u"]),
-            (&"text \"quoted\"".into(), &"123.45".into(), &Value::Null)
+            (&"text \"quoted\"".into(), &123.45.into(), &Value::Null)
         );
         assert_eq!((&before[1]["i"], &before[1]["s"], &before[1]["o"]), (&0.into(), &"".into(), &Value::Null));
         for _ in 0..2 {

@@ -45,7 +45,7 @@ pub(super) fn all(report: &TransformationReport, machine: &str) -> Vec<NamedPlot
     for (source, contenders) in &report.writes {
         let rate = |of: fn(&crate::statistics::Spread) -> f64| contenders.values().map(|it| of(&it.rate)).collect();
         let plot = BarPlot {
-            title: format!("Table 2: records written in a second until idle, rows in {source}"),
+            title: format!("Table 2: records/s until idle, {source} (s-c: split-convert, r-: RocksDB at write)"),
             note: note.clone(),
             y: Axis::linear("records/s"),
             groups: contenders.keys().map(|name| short(name)).collect(),

@@ -101,8 +101,16 @@ impl Cells {
         values + self.states.as_ref().map_or(0, Vec::capacity)
     }
 
+    /// Of these, the bytes of the dictionaries of inputs. O(inputs).
+    pub fn input_bytes(&self) -> usize {
+        match &self.values {
+            Values::Texts(symbols) => symbols.held_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Lets the dictionaries of inputs go that it has taken codes of: of their texts only those are kept that rows
-    /// have. O(texts of the inputs).
+    /// have. O(rows + texts of the inputs).
     pub fn let_inputs_go(&mut self) {
         if let Values::Texts(symbols) = &mut self.values {
             symbols.let_go();

@@ -148,7 +148,8 @@ impl Symbols {
             + self.held_bytes()
     }
 
-    fn held_bytes(&self) -> usize {
+    /// Bytes of the inputs' dictionaries.
+    pub(super) fn held_bytes(&self) -> usize {
         self.inputs.iter().map(|input| input.dictionary.memory_usage()).sum()
     }
 

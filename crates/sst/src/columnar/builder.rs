@@ -11,8 +11,8 @@
 //!
 //! Memory: the file's texts, each once where they repeat, with four bytes a row; all other pages as they are encoded;
 //! what is still to be encoded of a block or of [`Picks`]. It is counted at every block
-//! ([`ColumnarBuilder::memory_usage`]). From half of its limit on, what inputs lent of their dictionaries is let go;
-//! at the limit the file [is full](ColumnarBuilder::is_full).
+//! ([`ColumnarBuilder::memory_usage`]). At its limit what inputs lent of their dictionaries is let go, if that is most
+//! of it; else the file [is full](ColumnarBuilder::is_full).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -167,10 +167,11 @@ impl ColumnarBuilder {
         self.forgotten = self.encoded;
     }
 
-    /// What is held until the file is complete. What inputs lent is let go where it is much.
+    /// What is held until the file is complete. At the limit, what inputs lent is let go if it is most of it: else each
+    /// block would go over all rows for little.
     fn count_memory(&mut self) {
         self.memory_usage = self.encoded_bytes + self.cells.iter().map(Cells::memory_usage).sum::<usize>();
-        if self.memory_usage > self.memory_limit / 2 {
+        if self.is_full() && 2 * self.cells.iter().map(Cells::input_bytes).sum::<usize>() >= self.memory_usage {
             self.cells.iter_mut().for_each(Cells::let_inputs_go);
             self.memory_usage = self.encoded_bytes + self.cells.iter().map(Cells::memory_usage).sum::<usize>();
         }

@@ -121,11 +121,7 @@ impl SstFile {
     /// # Errors
     /// `ErrorKind::Corruption` where they are damaged.
     pub fn column_statistics(&self) -> Result<Option<FileStatistics>> {
-        let part = self.properties().statistics;
-        let Some(columns) = self.columns.as_ref().filter(|_| part.len > 0) else { return Ok(None) };
-        let framed = self.cached_part(part, BlockKind::Index)?;
-        let statistics = FileStatistics::parse(payload_of(&framed), columns.parts(), self.properties().entry_count);
-        statistics.map(Some).map_err(|e| malformed_part(self.path(), "statistics of columns", part.offset, e))
+        self.read_statistics(|payload, parts| FileStatistics::parse(payload, parts, self.properties().entry_count))
     }
 
     /// Whether the zones of these columns say all of the rows of each block: every entry is a whole row, no key has
@@ -134,11 +130,16 @@ impl SstFile {
     /// # Errors
     /// As [`SstFile::column_statistics`].
     pub fn zones_say_all(&self, of_columns: &[usize]) -> Result<bool> {
+        Ok(self.read_statistics(|payload, parts| zones_say_all(payload, parts, of_columns))?.unwrap_or(false))
+    }
+
+    /// What `read` makes of the statistics; `None` if there are none.
+    fn read_statistics<T>(&self, read: impl FnOnce(&[u8], &[ColumnPart]) -> Result<T>) -> Result<Option<T>> {
         let part = self.properties().statistics;
-        let Some(columns) = self.columns.as_ref().filter(|_| part.len > 0) else { return Ok(false) };
+        let Some(columns) = self.columns.as_ref().filter(|_| part.len > 0) else { return Ok(None) };
         let framed = self.cached_part(part, BlockKind::Index)?;
-        let all = zones_say_all(payload_of(&framed), columns.parts(), of_columns);
-        all.map_err(|e| malformed_part(self.path(), "statistics of columns", part.offset, e))
+        let read = read(payload_of(&framed), columns.parts());
+        read.map(Some).map_err(|e| malformed_part(self.path(), "statistics of columns", part.offset, e))
     }
 
     fn place(&self, column: usize) -> Result<usize> {

@@ -68,6 +68,15 @@ pub struct TableIterator {
     _snapshot: Option<Snapshot>,
 }
 
+/// A row in one piece.
+pub(crate) struct LyingRow<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    /// Its format where it is lent as it lies: it has the wanted columns, and may have others. `None` where it is what
+    /// the iterator was made for.
+    pub(crate) lent: Option<&'a RowFormat>,
+}
+
 /// Where rows come from.
 enum Rows {
     /// All sources hold whole rows.
@@ -187,9 +196,10 @@ impl Sources {
         wanted: &WantedRuns<'_>,
     ) -> Self {
         let bounds = options.bounds();
+        let runs = state.tree.runs().filter(|(_, run)| wanted.shares(run)).count();
         let mut sources = Self {
-            cursors: Vec::new(),
-            kinds: Vec::new(),
+            cursors: Vec::with_capacity(runs + 1),
+            kinds: Vec::with_capacity(runs + 1),
             range_deletes: Vec::new(),
             range_delete_kinds: Vec::new(),
             layer_runs: Vec::new(),
@@ -203,7 +213,7 @@ impl Sources {
             fill_cache: options.fill_cache,
             read_ahead: match options.read_ahead {
                 0 => 0,
-                bytes => shared_read_ahead(bytes, state.tree.runs().filter(|(_, run)| wanted.shares(run)).count()),
+                bytes => shared_read_ahead(bytes, runs),
             },
             expected: 0,
         };
@@ -491,9 +501,27 @@ impl TableIterator {
         Self { rows, ..self }
     }
 
+    /// Shows `visit` the current row and those behind it, for as long as each lies in one piece where its place lends
+    /// it; to the end, or until `visit` says `false`, and the iterator stays on that row. `false` if the current row
+    /// is to be had one by one.
+    pub(crate) fn visit_lying(&mut self, mut visit: impl FnMut(&LyingRow<'_>) -> bool) -> Result<bool> {
+        match &mut self.rows {
+            Rows::Whole(rows) => rows.visit(|key, value| visit(&LyingRow { key, value, lent: None })),
+            Rows::Columns(rows) => {
+                rows.visit_lent(|key, value, format| visit(&LyingRow { key, value, lent: Some(format) }))
+            }
+            Rows::Stored { .. } => Ok(false),
+        }
+    }
+
+    /// The current row, if it is not lent in parts.
+    pub(crate) fn lying(&self) -> LyingRow<'_> {
+        LyingRow { key: self.key(), value: self.value(), lent: self.lent() }
+    }
+
     /// The format of the current row where it is lent; `None` where it is packed, of the wanted columns alone, or in
     /// parts.
-    pub(crate) fn lent(&self) -> Option<&RowFormat> {
+    fn lent(&self) -> Option<&RowFormat> {
         match &self.rows {
             Rows::Columns(rows) => rows.lent(),
             _ => None,

@@ -15,7 +15,7 @@ use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchB
 
 use crate::batch::{RowBuffers, WriteBatch};
 use crate::block_scan::{BlockScan, FilterPlan, RowFilter, ToldRows};
-use crate::iterator::{TableIterator, block_scan};
+use crate::iterator::{LyingRow, TableIterator, block_scan};
 use crate::options::Durability;
 use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;
@@ -580,22 +580,18 @@ impl BatchScan {
         }
         match source {
             ScanSource::Rows { rows, filter, scratch } => {
-                append_rows((rows, descending), builder, (&mut *left, &mut steps), |builder, rows| {
-                    let key = rows.key();
-                    if let Some(parts) = rows.parts() {
-                        return builder.append_parts(key, parts, scratch).map(|()| true);
+                let filter = filter.as_ref();
+                append_rows((rows, descending), (builder, scratch), (left, &mut steps), |builder, scratch, row| {
+                    if let Some(format) = row.lent {
+                        return builder.append_stored(row.key, row.value, format, scratch).map(|()| true);
                     }
-                    let value = rows.value();
-                    if let Some(format) = rows.lent() {
-                        return builder.append_stored(key, value, format, scratch).map(|()| true);
-                    }
-                    let passes = filter.as_ref().map_or(Ok(true), |filter| filter.passes(key, value))?;
-                    if passes { builder.append(key, value).map(|()| true) } else { Ok(false) }
+                    let passes = filter.map_or(Ok(true), |filter| filter.passes(row.key, row.value))?;
+                    if passes { builder.append(row.key, row.value).map(|()| true) } else { Ok(false) }
                 })?;
             }
             ScanSource::Stored { rows, format, scratch } => {
-                append_rows((rows, descending), builder, (&mut *left, &mut steps), |builder, rows| {
-                    builder.append_stored(rows.key(), rows.value(), format, scratch).map(|()| true)
+                append_rows((rows, descending), (builder, scratch), (left, &mut steps), |builder, scratch, row| {
+                    builder.append_stored(row.key, row.value, format, scratch).map(|()| true)
                 })?;
             }
             ScanSource::Blocks { scan, .. } => scan.fill(builder, left, &mut steps)?,
@@ -614,23 +610,41 @@ impl BatchScan {
 }
 
 /// Has `append` append rows, in this order, or pass them over, until the batch or the scan has all it may have, or the
-/// steps are taken.
+/// steps are taken. Rows that are lent in parts are appended so.
 fn append_rows(
     (rows, descending): (&mut TableIterator, bool),
-    builder: &mut RecordBatchBuilder,
+    (builder, scratch): (&mut RecordBatchBuilder, &mut RowScratch),
     (left, steps): (&mut u64, &mut u32),
-    mut append: impl FnMut(&mut RecordBatchBuilder, &TableIterator) -> Result<bool>,
+    mut append: impl FnMut(&mut RecordBatchBuilder, &mut RowScratch, &LyingRow<'_>) -> Result<bool>,
 ) -> Result<()> {
     while rows.valid() && *left > 0 && *steps > 0 && !builder.is_full() {
-        *steps -= 1;
-        if append(builder, rows)? {
-            *left -= 1;
-            if *left == 0 {
-                // What lies behind is not asked for: it may be another block.
-                break;
-            }
+        let mut result = Ok(());
+        let are_shown = !descending
+            && rows.visit_lying(|row| {
+                if *steps == 0 || builder.is_full() {
+                    return false;
+                }
+                *steps -= 1;
+                match append(builder, scratch, row) {
+                    Ok(is_appended) => *left -= u64::from(is_appended),
+                    Err(error) => result = Err(error),
+                }
+                // What lies behind the last one is not asked for: it may be another block.
+                *left > 0 && result.is_ok()
+            })?;
+        result?;
+        if are_shown {
+            continue;
         }
-        if descending { rows.prev()? } else { rows.next()? }
+        *steps -= 1;
+        let is_appended = match rows.parts() {
+            Some(parts) => builder.append_parts(rows.key(), parts, scratch).map(|()| true)?,
+            None => append(builder, scratch, &rows.lying())?,
+        };
+        *left -= u64::from(is_appended);
+        if *left > 0 {
+            if descending { rows.prev()? } else { rows.next()? }
+        }
     }
     Ok(())
 }

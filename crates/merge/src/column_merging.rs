@@ -30,6 +30,7 @@ use crate::bounds::Bounds;
 use crate::column_merge::{ColumnMerge, MergePlan};
 use crate::merging::MergingCursor;
 use crate::siblings::SiblingCursor;
+use crate::visible::is_visible_put;
 
 /// Walks the rows of several column groups visible at a snapshot, within bounds; values are packed rows of the wanted
 /// columns.
@@ -233,6 +234,39 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         self.settle_forward()
     }
 
+    /// Shows `visit` the current row and those behind it, each as its key, its value, and the format of this, for as
+    /// long as they are [lent](Self::lent) by runs without siblings; to the end, or until `visit` says `false`, and the
+    /// cursor stays on that row. `false` if the current row is none of these. The same as to do so step by step, but
+    /// the inputs find out at once for many rows what they find out at each step ([`Cursor::visit`]).
+    pub fn visit_lent(&mut self, mut visit: impl FnMut(&[u8], &[u8], &RowFormat) -> bool) -> Result<bool> {
+        if self.standing != Standing::Lent || self.sets[self.input.source()].kinds.len() > 1 {
+            return Ok(false);
+        }
+        self.standing = Standing::Nowhere;
+        let (plan, sets, snapshot, bounds) = (self.merge.plan(), &self.sets, self.snapshot, &self.bounds);
+        let lent_by = |set: usize| match sets[set].kinds[..] {
+            [kind] if !plan.is_exact(kind) => plan.stored_rows(kind),
+            _ => None,
+        };
+        let (mut is_first, mut stays) = (true, false);
+        self.input.visit_with_sources(|set, entry, same_key| {
+            if same_key && !is_first {
+                return true;
+            }
+            let is_row = is_first || (is_visible_put(entry, snapshot) && !bounds.end_before(entry.key));
+            is_first = false;
+            let Some(rows) = lent_by(set).filter(|_| is_row) else { return false };
+            stays = !visit(entry.key, entry.value, rows);
+            !stays
+        })?;
+        if stays {
+            self.standing = Standing::Lent;
+        } else {
+            self.settle_forward()?;
+        }
+        Ok(true)
+    }
+
     /// To the previous row; must be valid.
     pub fn prev(&mut self) -> Result<()> {
         if self.is_on_input() {
@@ -395,7 +429,7 @@ mod tests {
 
     use mycelium_base::{ColumnSet, RangeDelete, compare_entries};
     use mycelium_encoding::row_format::{Covers, RowScratch};
-    use mycelium_encoding::{ColumnState, Datum, DatumRef, FragmentFormat, Schema};
+    use mycelium_encoding::{ColumnState, Datum, DatumRef, FragmentFormat, PackedLayout, Schema};
 
     use super::*;
     use crate::testing::{Entry, VecCursor, seeds};
@@ -595,5 +629,62 @@ mod tests {
             }
         }
         assert!(abreast > 500, "only {abreast} rows stood abreast");
+    }
+
+    /// Writes to several runs of whole rows of which one column is wanted, each lent as it lies: rows that are shown
+    /// many at a time, and what lies between them one by one, are those of the definition.
+    #[test]
+    fn rows_shown_many_at_a_time_are_what_was_written() {
+        let schema = Arc::new(Schema::parse("id int64 not null, a int32, b int32, primary key (id)").unwrap());
+        let packed =
+            |columns: &[usize]| FragmentFormat::packed(schema.clone(), columns.iter().copied().collect::<ColumnSet>());
+        let (wanted, formats) = (packed(&[2]), [packed(&[1, 2])]);
+        let plan = Arc::new(MergePlan::new(&wanted, &formats).unwrap());
+        let b_of = |layout: &PackedLayout, value: &[u8]| match layout.row(value).unwrap().get(2) {
+            Ok(ColumnState::Value(DatumRef::Int32(b))) => b,
+            other => panic!("{other:?}"),
+        };
+        let mut shown = 0;
+        for (seed, mut rng) in seeds("rows shown", 300) {
+            let writes = random_writes(&mut rng, 40);
+            let snapshot = rng.random_range(1..=45);
+            let upper = rng.random_bool(0.3).then(|| vec![b'k', rng.random_range(0..12)]);
+            let mut expected = rows_of(&writes, snapshot);
+            expected.retain(|key, _| upper.as_ref().is_none_or(|upper| key < upper));
+            let deletes: Vec<_> = writes.iter().filter_map(Written::range_delete).collect();
+            let deletes = vec![(Arc::new(RangeDeleteSet::new(&deletes)), 0)];
+            let runs = rng.random_range(1..4);
+            let sources: Vec<_> = writes.chunks(40 / runs + 1).map(|run| entries_of(run, &formats[0])).collect();
+            let (kinds, merge) = (vec![0; sources.len()], ColumnMerge::new(plan.clone()));
+            let mut rows =
+                ColumnMergingCursor::new((sources, kinds), merge, snapshot, deletes, None, upper.clone()).lending();
+            let mut found = Vec::new();
+            rows.seek_to_first().unwrap();
+            while rows.valid() {
+                let (most, before) = (rng.random_range(1..6), found.len());
+                let is_shown = rows.visit_lent(|key, value, format| {
+                    let goes_on = found.len() - before < most;
+                    if goes_on {
+                        found.push((key.to_vec(), b_of(format.layout(), value)));
+                    }
+                    goes_on
+                });
+                shown += found.len() - before;
+                if is_shown.unwrap() {
+                    continue;
+                }
+                assert_eq!(found.len(), before, "seed {seed}");
+                let parts = rows.parts().map(|parts| parts.map(|part| b_of(part.rows.layout(), part.value)).next());
+                let b = parts.flatten().unwrap_or_else(|| {
+                    let layout = rows.lent().map_or(plan.layout(), RowFormat::layout);
+                    b_of(layout, rows.value())
+                });
+                found.push((rows.key().to_vec(), b));
+                rows.next().unwrap();
+            }
+            let expected: Vec<_> = expected.into_iter().map(|(key, [_, b])| (key, b.unwrap())).collect();
+            assert_eq!(found, expected, "seed {seed}");
+        }
+        assert!(shown > 500, "only {shown} rows were shown many at a time");
     }
 }

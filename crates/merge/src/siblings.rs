@@ -12,7 +12,7 @@
 //!
 //! The entries are those of a merge, in its order. O(1) for each entry abreast, as a merge's else. Backwards it is one.
 
-use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
+use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer};
 
 use crate::merging::MergingCursor;
 
@@ -99,13 +99,19 @@ impl<C: Cursor> SiblingCursor<C> {
     fn pass_all(&mut self) -> Result<()> {
         self.at = NONE;
         self.merged.place(C::next)?;
+        self.settle_all();
+        Ok(())
+    }
+
+    /// After each source has moved to its next entry.
+    #[inline]
+    fn settle_all(&mut self) {
         if self.come_abreast() {
             self.same_key = self.merged.sources()[0].same_key_as_previous();
         } else {
             self.merged.rebuild_moved();
             self.follow_merged();
         }
-        Ok(())
     }
 }
 
@@ -159,6 +165,22 @@ impl<C: Cursor> Cursor for SiblingCursor<C> {
             return self.pass_all();
         }
         (self.at, self.same_key) = (self.at + 1, true);
+        Ok(())
+    }
+
+    /// One that has no siblings is shown as it shows itself.
+    #[inline]
+    fn visit(&mut self, mut visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()> {
+        if self.merged.sources().len() > 1 || !self.are_abreast {
+            while self.valid() && visit(&self.entry(), self.same_key) {
+                self.next()?;
+            }
+            return Ok(());
+        }
+        let mut first = Some(self.same_key);
+        self.at = NONE;
+        self.merged.place(|alone| alone.visit(|entry, same_key| visit(entry, first.take().unwrap_or(same_key))))?;
+        self.settle_all();
         Ok(())
     }
 
@@ -231,6 +253,20 @@ mod tests {
         found
     }
 
+    /// Up to `most` entries from the current one on, shown many at a time.
+    fn shown(cursor: &mut impl Cursor, most: usize) -> Vec<(Entry, bool)> {
+        let mut found = Vec::new();
+        let show = |entry: &EntryRef<'_>, same_key| {
+            let goes_on = found.len() < most;
+            if goes_on {
+                found.push(((entry.key.to_vec(), entry.trailer, entry.value.to_vec()), same_key));
+            }
+            goes_on
+        };
+        cursor.visit(show).unwrap();
+        found
+    }
+
     #[test]
     fn siblings_give_what_a_merge_of_them_gives() {
         let mut abreast = 0;
@@ -259,6 +295,11 @@ mod tests {
                     let whole = a.iter().rposition(|entry| !entry.1).unwrap_or(0);
                     assert_eq!(a[..whole], b[..whole], "seed {seed}");
                     assert_eq!((a.len(), stepped.valid()), (b.len(), merged.valid()), "seed {seed}");
+                }
+                if siblings.len() == 1 && rng.random_bool(0.5) {
+                    let most = rng.random_range(0..40);
+                    assert_eq!(shown(&mut stepped, most), shown(&mut merged, most), "seed {seed}");
+                    assert_eq!(stepped.valid(), merged.valid(), "seed {seed}");
                 }
                 for _ in 0..rng.random_range(0..10) {
                     if !merged.valid() {

@@ -24,7 +24,7 @@ impl History {
         let fold = if creates { Operation::Merge } else { Operation::Patch };
         let mut entries =
             random_history(rng, 80, &[Operation::Put, Operation::Put, Operation::Delete, fold, fold, fold]);
-        let deletes = split_range_deletes(rng, &mut entries);
+        let deletes = if rng.random_bool(0.5) { split_range_deletes(rng, &mut entries) } else { Vec::new() };
         Self { entries, deletes, creates, fuses: rng.random_bool(0.7) }
     }
 
@@ -57,6 +57,7 @@ fn forward(cursor: &mut VisibleCursor<impl Cursor>) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn visible_rows_equal_the_straight_evaluation_in_both_directions() {
+    let mut shown = 0;
     for (seed, mut rng) in seeds("visible", 400) {
         let history = History::random(&mut rng);
         let snapshot = rng.random_range(0..90);
@@ -81,12 +82,19 @@ fn visible_rows_equal_the_straight_evaluation_in_both_directions() {
             cursor.prev().unwrap();
         }
         assert!(!cursor.valid(), "seed {seed}");
-        walk_at_random(seed, &mut rng, &rows, &mut cursor);
+        shown += walk_at_random(seed, &mut rng, &rows, &mut cursor);
     }
+    assert!(shown > 300, "only {shown} rows were shown many at a time");
 }
 
-fn walk_at_random(seed: u64, rng: &mut SmallRng, rows: &[(Vec<u8>, Vec<u8>)], cursor: &mut VisibleCursor<impl Cursor>) {
-    let mut at: Option<usize> = None;
+/// How many rows were shown many at a time.
+fn walk_at_random(
+    seed: u64,
+    rng: &mut SmallRng,
+    rows: &[(Vec<u8>, Vec<u8>)],
+    cursor: &mut VisibleCursor<impl Cursor>,
+) -> usize {
+    let (mut at, mut shown): (Option<usize>, usize) = (None, 0);
     for _ in 0..100 {
         let key = format!("k{:03}", rng.random_range(0..80)).into_bytes();
         at = match (rng.random_range(0..10), at) {
@@ -98,9 +106,16 @@ fn walk_at_random(seed: u64, rng: &mut SmallRng, rows: &[(Vec<u8>, Vec<u8>)], cu
                 cursor.seek_for_prev(&key).unwrap();
                 rows.partition_point(|r| r.0 <= key).checked_sub(1)
             }
-            (2..6, Some(i)) => {
+            (2..5, Some(i)) => {
                 cursor.next().unwrap();
                 Some(i + 1)
+            }
+            (5, Some(i)) => {
+                let found = visited(cursor, rng.random_range(0..6));
+                let end = i + found.len();
+                assert_eq!(found, rows[i..end], "seed {seed}");
+                shown += found.len();
+                Some(end)
             }
             (_, Some(i)) => {
                 cursor.prev().unwrap();
@@ -117,6 +132,21 @@ fn walk_at_random(seed: u64, rng: &mut SmallRng, rows: &[(Vec<u8>, Vec<u8>)], cu
             assert_eq!((cursor.key(), cursor.value()), (rows[i].0.as_slice(), rows[i].1.as_slice()), "seed {seed}");
         }
     }
+    shown
+}
+
+/// Up to so many rows from the current one on, as far as they are shown many at a time.
+fn visited(cursor: &mut VisibleCursor<impl Cursor>, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    let show = |key: &[u8], value: &[u8]| {
+        let goes_on = rows.len() < most;
+        if goes_on {
+            rows.push((key.to_vec(), value.to_vec()));
+        }
+        goes_on
+    };
+    cursor.visit(show).unwrap();
+    rows
 }
 
 /// Rows at every snapshot, with the older part of the history below the compacted part.

@@ -11,7 +11,9 @@
 
 use std::sync::Arc;
 
-use mycelium_base::{Combiner, Cursor, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{
+    Combiner, Cursor, EntryRef, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+};
 
 use crate::bounds::Bounds;
 use crate::lookup::need;
@@ -41,6 +43,12 @@ enum Standing {
     OwnedPastKey,
     /// On a row built backwards; the input stands on the key before it.
     Backward,
+}
+
+/// Whether an entry is a whole row that a snapshot sees.
+#[inline]
+pub(crate) fn is_visible_put(entry: &EntryRef<'_>, snapshot: SequenceNumber) -> bool {
+    entry.trailer.operation() == Operation::Put && entry.trailer.sequence() <= snapshot
 }
 
 enum Base {
@@ -143,6 +151,34 @@ impl<C: Cursor> VisibleCursor<C> {
             }
         }
         self.settle_forward()
+    }
+
+    /// Shows `visit` the key and value of the current row and of those behind it, for as long as they are handed out
+    /// where they stand; to the end, or until `visit` says `false`, and the cursor stays on that row. `false` if the
+    /// current row is none of these, or range deletes are to be asked. The same as to do so step by step, but the input
+    /// finds out at once for many rows what it finds out at each step ([`Cursor::visit`]).
+    pub fn visit(&mut self, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> Result<bool> {
+        if self.standing != Standing::OnInput || !self.range_deletes.is_empty() {
+            return Ok(false);
+        }
+        self.standing = Standing::Nowhere;
+        let (snapshot, bounds) = (self.snapshot, &self.bounds);
+        let (mut is_first, mut stays) = (true, false);
+        self.input.visit(|entry, same_key| {
+            if same_key && !is_first {
+                return true;
+            }
+            let is_row = is_first || (is_visible_put(entry, snapshot) && !bounds.end_before(entry.key));
+            is_first = false;
+            stays = is_row && !visit(entry.key, entry.value);
+            is_row && !stays
+        })?;
+        if stays {
+            self.standing = Standing::OnInput;
+        } else {
+            self.settle_forward()?;
+        }
+        Ok(true)
     }
 
     /// To the previous row; must be valid.

@@ -158,7 +158,13 @@ pub(super) struct Protobuf {
     fields: Vec<Option<Field>>,
     /// Tag and column, ascending by field number.
     by_number: Vec<(u32, usize)>,
+    /// By field number, as far as they are below [`MOST_LISTED`]: its place in `by_number`, or [`NO_PLACE`].
+    places: Vec<u32>,
 }
+
+/// Field numbers below it are looked up, others searched. Most messages have none above.
+const MOST_LISTED: u32 = 1024;
+const NO_PLACE: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Field {
@@ -199,7 +205,8 @@ impl Protobuf {
                 return Err(Error::invalid(format!("the required field {message}.{} is no column", field.name)));
             }
         }
-        Ok(Self { fields, by_number })
+        let places = listed_places(&by_number);
+        Ok(Self { fields, by_number, places })
     }
 
     fn field(&self, column: usize) -> Option<&Field> {
@@ -214,9 +221,23 @@ impl Protobuf {
         {
             return Some((column, guess));
         }
-        let place = self.by_number.binary_search_by_key(&number, |entry| entry.0 >> 3).ok()?;
-        Some((self.by_number[place].1, place))
+        let place = match self.places.get(number as usize) {
+            Some(&place) => place as usize,
+            None => self.by_number.binary_search_by_key(&number, |entry| entry.0 >> 3).ok()?,
+        };
+        Some((self.by_number.get(place)?.1, place))
     }
+}
+
+/// See [`Protobuf::places`].
+fn listed_places(by_number: &[(u32, usize)]) -> Vec<u32> {
+    let numbers = by_number.iter().map(|(tag, _)| tag >> 3);
+    let mut places = Vec::new();
+    for (place, number) in (0..).zip(numbers.take_while(|number| *number < MOST_LISTED)) {
+        places.resize(number as usize, NO_PLACE);
+        places.push(place);
+    }
+    places
 }
 
 impl Protobuf {

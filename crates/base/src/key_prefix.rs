@@ -82,9 +82,9 @@ impl KeyPrefix {
         if self.is_head() {
             return head(key);
         }
-        match key.strip_prefix(self.shared.as_slice()) {
-            Some(behind) => head(behind),
-            None => outside(key < self.shared.as_slice()),
+        match key.split_at_checked(self.shared.len()) {
+            Some((begin, behind)) if are_equal(begin, &self.shared) => head(behind),
+            _ => outside(key < self.shared.as_slice()),
         }
     }
 
@@ -104,6 +104,18 @@ impl KeyPrefix {
         }
         is_outside
     }
+}
+
+/// `a == b` of strings of one length, without the call that a comparison of slices is: mostly they are short, and equal.
+#[inline(always)]
+fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    let mut words = a.chunks_exact(8).zip(b.chunks_exact(8));
+    // Bytes behind the last whole word: those of the last eight, some of them for the second time.
+    let last = match (a.last_chunk::<8>(), b.last_chunk::<8>()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.iter().zip(b).all(|(a, b)| a == b),
+    };
+    last && words.all(|(a, b)| a.first_chunk::<8>() == b.first_chunk::<8>())
 }
 
 #[cold]

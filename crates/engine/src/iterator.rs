@@ -338,8 +338,7 @@ impl Sources {
 fn columnar_runs<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<&'t OpenRun>> {
     let mut missing = columns.clone();
     let mut columnar = Vec::new();
-    let runs: Vec<&OpenRun> = tree.runs().map(|(_, run)| run).collect();
-    for run in runs.into_iter().rev() {
+    for (_, run) in tree.runs().rev() {
         let Some(file) = run.files.first() else { continue };
         let own = tree.formats.get(run.format)?.columns();
         if !own.overlaps(columns) {

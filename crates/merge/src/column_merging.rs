@@ -55,6 +55,8 @@ struct SiblingSet {
     kinds: Vec<usize>,
     /// Whether these are several, and rows can be lent in their parts.
     have_parts: bool,
+    /// The kind of one that has no siblings, and whose `Put`s are lent as they lie.
+    lent: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,15 +241,12 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// cursor stays on that row. `false` if the current row is none of these. The same as to do so step by step, but
     /// the inputs find out at once for many rows what they find out at each step ([`Cursor::visit`]).
     pub fn visit_lent(&mut self, mut visit: impl FnMut(&[u8], &[u8], &RowFormat) -> bool) -> Result<bool> {
-        if self.standing != Standing::Lent || self.sets[self.input.source()].kinds.len() > 1 {
+        if self.standing != Standing::Lent || self.sets[self.input.source()].lent.is_none() {
             return Ok(false);
         }
         self.standing = Standing::Nowhere;
         let (plan, sets, snapshot, bounds) = (self.merge.plan(), &self.sets, self.snapshot, &self.bounds);
-        let lent_by = |set: usize| match sets[set].kinds[..] {
-            [kind] if !plan.is_exact(kind) => plan.stored_rows(kind),
-            _ => None,
-        };
+        let lent_by = |set: usize| sets[set].lent.and_then(|kind| plan.stored_rows(kind));
         let (mut is_first, mut stays) = (true, false);
         self.input.visit_with_sources(|set, entry, same_key| {
             if same_key && !is_first {
@@ -418,7 +417,9 @@ fn siblings<C: Cursor>(
     }
     let known = |(sources, kinds): (Vec<C>, Vec<usize>)| {
         let have_parts = kinds.len() > 1 && plan.have_parts(&kinds);
-        (SiblingCursor::new(sources), SiblingSet { kinds, have_parts })
+        let is_lent = |kind: &usize| !plan.is_exact(*kind) && plan.stored_rows(*kind).is_some();
+        let lent = kinds.first().copied().filter(|kind| kinds.len() == 1 && is_lent(kind));
+        (SiblingCursor::new(sources), SiblingSet { kinds, have_parts, lent })
     };
     sets.into_iter().map(known).unzip()
 }

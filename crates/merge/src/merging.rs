@@ -34,7 +34,7 @@ pub struct MergingCursor<C> {
     equals_runner_up: bool,
     same_key: bool,
     forward: bool,
-    /// How many entries of each source were shown to who wants many.
+    /// How many entries of each source were shown to who wants many; empty before the first was.
     shown: Vec<usize>,
 }
 
@@ -52,8 +52,8 @@ impl<C: Cursor> MergingCursor<C> {
     /// Merges `sources`, in any order. Starts invalid.
     pub fn new(sources: Vec<C>) -> Self {
         Self {
-            heap: Vec::with_capacity(sources.len()),
-            shown: vec![0; sources.len()],
+            heap: Vec::new(),
+            shown: Vec::new(),
             sources,
             top: NONE,
             prefix: KeyPrefix::default(),
@@ -107,6 +107,7 @@ impl<C: Cursor> MergingCursor<C> {
                 goes_on
             });
             self.fail_on_error(result)?;
+            self.shown.resize(self.sources.len(), 0);
             self.shown[top] += passed;
             if passed > 0 {
                 // None but the first of them may have had the runner-up's key.
@@ -191,6 +192,7 @@ impl<C: Cursor> MergingCursor<C> {
     /// Rebuilds heap and top from the sources' positions.
     pub(crate) fn rebuild(&mut self) {
         self.heap.clear();
+        self.heap.reserve(self.sources.len());
         self.prefix.clear();
         for source in 0..self.sources.len() {
             if self.sources[source].valid() {
@@ -402,7 +404,7 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
     /// Of each source twice its share of the entries, by what was shown of it so far.
     fn fetch_ahead(&self, entries: usize) {
         let all: usize = self.shown.iter().sum();
-        for (source, shown) in self.sources.iter().zip(&self.shown) {
+        for (source, shown) in self.sources.iter().zip(self.shown.iter().chain(std::iter::repeat(&0))) {
             let share = (2 * entries * shown).checked_div(all).unwrap_or(entries);
             source.fetch_ahead(share.min(entries));
         }

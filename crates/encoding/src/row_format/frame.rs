@@ -71,6 +71,9 @@ impl FrameShape<'_> {
     /// Reads the frame of a stored value. O(1).
     pub(super) fn parse<'a>(&self, value: &'a [u8]) -> Result<Frame<'a>> {
         let [first, version, ..] = *value else { return Err(cut_short(HEADER_LEN, value.len())) };
+        if first == self.kind.tag() << 4 && version == self.schema_version {
+            return Ok(Frame { has_absent: false, presence: &[], nulls: &[], payload_at: HEADER_LEN });
+        }
         if first >> 4 != self.kind.tag() || version != self.schema_version {
             return Err(self.refuse(first, version));
         }

@@ -270,7 +270,7 @@ impl Tree {
 
     /// All runs with their level, youngest first.
     #[inline]
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, &OpenRun)> {
+    pub(crate) fn runs(&self) -> impl DoubleEndedIterator<Item = (usize, &OpenRun)> {
         self.levels.iter().enumerate().flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)))
     }
 

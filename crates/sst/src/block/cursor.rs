@@ -68,16 +68,10 @@ impl Deref for Held {
 const CHUNK: usize = 16;
 
 /// The current key; longer than `len`, so that short suffixes are copied as one chunk.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct KeyBuffer {
     bytes: Vec<u8>,
     len: usize,
-}
-
-impl Default for KeyBuffer {
-    fn default() -> Self {
-        Self { bytes: vec![0; 64], len: 0 }
-    }
 }
 
 impl KeyBuffer {

@@ -78,7 +78,7 @@ pub(crate) fn usual(schema: &Schema) -> Vec<Declared> {
 pub(crate) fn drawn(schema: &Schema, rng: &mut SmallRng) -> Vec<Declared> {
     let mut declared = usual(schema);
     let mut numbers: Vec<i32> = (1..=2 * declared.len() as i32 + 3).collect();
-    numbers.push(536_870_911);
+    numbers.extend([1_023, 1_024, 1_025, 536_870_911]);
     let mut ids: Vec<u16> = (0..2 * declared.len() as u16 + 1).collect();
     for field in &mut declared {
         let column = &schema.columns()[schema.index_of(&field.name).unwrap()];

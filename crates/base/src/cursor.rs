@@ -56,16 +56,20 @@ pub trait Cursor {
     fn add_counters(&self, counters: &mut ReadCounters);
 }
 
-impl<C: Cursor + ?Sized> Cursor for Box<C> {
+impl<C: Cursor> Cursor for Box<C> {
+    #[inline]
     fn valid(&self) -> bool {
         (**self).valid()
     }
+    #[inline]
     fn key(&self) -> &[u8] {
         (**self).key()
     }
+    #[inline]
     fn trailer(&self) -> Trailer {
         (**self).trailer()
     }
+    #[inline]
     fn value(&self) -> &[u8] {
         (**self).value()
     }
@@ -81,12 +85,17 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         (**self).seek_before(key, trailer)
     }
+    #[inline]
     fn next(&mut self) -> Result<()> {
         (**self).next()
+    }
+    fn visit(&mut self, visit: impl FnMut(&EntryRef<'_>, bool) -> bool) -> Result<()> {
+        (**self).visit(visit)
     }
     fn prev(&mut self) -> Result<()> {
         (**self).prev()
     }
+    #[inline]
     fn same_key_as_previous(&self) -> bool {
         (**self).same_key_as_previous()
     }

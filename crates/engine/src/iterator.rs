@@ -297,7 +297,7 @@ impl Sources {
             cursor => cursor,
         };
         let source = match &wanted.tally {
-            Some(tally) => Source::Traced(TracedRun::new(cursor, level, run.format, tally.clone())),
+            Some(tally) => Source::Traced(Box::new(TracedRun::new(cursor, level, run.format, tally.clone()))),
             None => cursor.into(),
         };
         self.cursors.push(source);

@@ -17,18 +17,18 @@ pub(crate) fn shared_read_ahead(wanted: usize, runs: usize) -> usize {
     wanted.min((MOST_WINDOW_BYTES / runs.max(1)).max(LEAST_WINDOW_BYTES))
 }
 
-/// One sorted source of a read.
+/// One sorted source of a read. Cursors over runs are large, and a read that begins moves its sources about.
 pub(crate) enum Source {
     Memtable(MemtableCursor),
-    Run(LevelCursor),
+    Run(Box<LevelCursor>),
     Columns(Box<LevelCursor<ColumnPosition>>),
-    Traced(TracedRun),
+    Traced(Box<TracedRun>),
 }
 
 impl From<RunCursor> for Source {
     fn from(cursor: RunCursor) -> Self {
         match cursor {
-            RunCursor::Rows(cursor) => Self::Run(cursor),
+            RunCursor::Rows(cursor) => Self::Run(Box::new(cursor)),
             RunCursor::Columns(cursor) => Self::Columns(Box::new(cursor)),
         }
     }

@@ -329,6 +329,10 @@ impl RecordBatchBuilder {
             // Nothing of the value is wanted.
         } else if rows.kind() == RowFormatKind::Packed {
             self.append_packed_values(value, rows.layout())?;
+        } else if let [(index, target)] = self.from_value[..]
+            && let Some(plain) = rows.find_plain(value, self.layout.column(index))
+        {
+            self.widest = self.widest.max(self.columns[target].push_plain(plain)?);
         } else {
             let mut row = rows.read(value, Some(&self.read), scratch)?;
             for &(index, target) in &self.from_value {

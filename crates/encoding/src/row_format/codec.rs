@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::span::{Fault, Pieces, Scan, Span};
 use super::split::{Cuts, PartNumber};
-use crate::DatumRef;
+use crate::{ColumnType, DatumRef};
 
 /// A value that is as its column holds it, and needs no decoding.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -13,6 +13,25 @@ pub(crate) enum Plain<'a> {
     Number(u64),
     /// Of text, which may not be UTF-8, or binary.
     Bytes(&'a [u8]),
+}
+
+impl<'a> Plain<'a> {
+    /// As a value of a column of this type; `None` if it is none, as text that is not UTF-8.
+    pub(super) fn datum(self, ty: &ColumnType) -> Option<DatumRef<'a>> {
+        Some(match (self, ty) {
+            (Self::Number(bits), ColumnType::Int64) => DatumRef::Int64(bits as i64),
+            (Self::Number(bits), ColumnType::Timestamp(..)) => DatumRef::Timestamp(bits as i64),
+            (Self::Number(bits), ColumnType::UInt64) => DatumRef::UInt64(bits),
+            (Self::Number(bits), ColumnType::Float64) => DatumRef::Float64(f64::from_bits(bits)),
+            (Self::Number(bits), ColumnType::Int32) => DatumRef::Int32(bits as i32),
+            (Self::Number(bits), ColumnType::Date32) => DatumRef::Date32(bits as i32),
+            (Self::Number(bits), ColumnType::UInt32) => DatumRef::UInt32(bits as u32),
+            (Self::Number(bits), ColumnType::Float32) => DatumRef::Float32(f32::from_bits(bits as u32)),
+            (Self::Bytes(bytes), ColumnType::Utf8) => DatumRef::Utf8(std::str::from_utf8(bytes).ok()?),
+            (Self::Bytes(bytes), ColumnType::Binary) => DatumRef::Binary(bytes),
+            _ => return None,
+        })
+    }
 }
 
 /// What a format with a frame does with its payloads. Columns are schema positions.
@@ -26,6 +45,12 @@ pub(super) trait Codec: Send + Sync + fmt::Debug {
 
     /// As [`Codec::decode`], where that is little more than to copy the piece; `None` where it is more, or it fails.
     fn plain<'a>(&self, _column: usize, _piece: &'a [u8]) -> Option<Plain<'a>> {
+        None
+    }
+
+    /// A column of a payload that was checked when it was written, found and read at once where [`Codec::plain`] reads
+    /// it. `None` says nothing of the column.
+    fn find_plain<'a>(&self, _payload: &'a [u8], _column: usize) -> Option<Plain<'a>> {
         None
     }
 

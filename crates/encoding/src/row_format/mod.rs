@@ -117,6 +117,8 @@ pub struct RowScratch {
     text: Vec<u8>,
     packed: PackedScratch,
     mapped: Vec<u8>,
+    /// The column that was read alone last.
+    alone: ColumnSet,
 }
 
 impl RowScratch {

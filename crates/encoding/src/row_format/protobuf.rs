@@ -420,6 +420,18 @@ impl Codec for Protobuf {
         })
     }
 
+    #[inline]
+    fn find_plain<'a>(&self, payload: &'a [u8], column: usize) -> Option<Plain<'a>> {
+        let (mut at, mut from) = (0, 0);
+        loop {
+            let (place, piece) = self.plain_field(payload, at, from)?;
+            if self.by_number[place].1 == column {
+                return self.plain(column, &payload[piece]);
+            }
+            (at, from) = (piece.end, place + 1);
+        }
+    }
+
     fn encode(&self, column: usize, datum: DatumRef<'_>, out: &mut Vec<u8>) {
         let Some(field) = self.field(column) else { return };
         match datum {

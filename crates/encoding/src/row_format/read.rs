@@ -53,17 +53,56 @@ impl RowFormat {
         columns: Option<&'a ColumnSet>,
         scratch: &'a mut RowScratch,
     ) -> Result<RowColumns<'a>> {
-        match columns {
-            // What the row before left of other columns is not looked at.
-            Some(columns) if scratch.spans.len() == self.schema().columns().len() => {
-                for column in columns.iter() {
-                    scratch.spans.get_mut(column).into_iter().for_each(|span| *span = Span::Absent);
-                }
-            }
-            _ => self.reset(&mut scratch.spans),
-        }
+        self.forget(columns, &mut scratch.spans);
         let payload_at = self.find(value, Scan::Trusted(columns), &mut scratch.spans)?;
         Ok(RowColumns { format: self, value, payload_at, columns, spans: &scratch.spans, text: &mut scratch.text })
+    }
+
+    /// One column of a stored value: what [`RowFormat::read`] of it alone gives, and of a Protobuf field that is written
+    /// as the column holds it in one pass, which builds nothing. Other text is built in `scratch`.
+    ///
+    /// # Errors
+    /// As [`RowFormat::read`] and [`RowColumns::get`].
+    pub fn read_column<'a>(
+        &'a self,
+        value: &'a [u8],
+        column: usize,
+        scratch: &'a mut RowScratch,
+    ) -> Result<ColumnState<'a>> {
+        self.0.layout.physical_index(column)?;
+        let plain = self.find_plain(value, column);
+        if let Some(datum) = plain.and_then(|plain| plain.datum(&self.schema().columns()[column].ty)) {
+            return Ok(ColumnState::Value(datum));
+        }
+        let RowScratch { spans, text, alone, .. } = scratch;
+        if alone.len() != 1 || !alone.contains(column) {
+            *alone = ColumnSet::from_iter([column]);
+        }
+        self.forget(Some(alone), spans);
+        let payload_at = self.find(value, Scan::Trusted(Some(alone)), spans)?;
+        let located = Located { spans, bytes: value.get(payload_at..).unwrap_or_default() };
+        let at = payload_at + start_of(spans[column]);
+        self.state(column, located.piece(column), text).map_err(|fault| fault.corrupt(at))
+    }
+
+    /// Makes the wanted columns absent; what the row before left of others is not looked at.
+    fn forget(&self, columns: Option<&ColumnSet>, spans: &mut Vec<Span>) {
+        match columns {
+            Some(columns) if spans.len() == self.schema().columns().len() => {
+                for column in columns.iter() {
+                    spans.get_mut(column).into_iter().for_each(|span| *span = Span::Absent);
+                }
+            }
+            _ => self.reset(spans),
+        }
+    }
+
+    /// A column that is found and needs no decoding; `None` says nothing of it.
+    #[inline]
+    pub(crate) fn find_plain<'a>(&self, value: &'a [u8], column: usize) -> Option<Plain<'a>> {
+        let codec = self.0.codec.as_ref()?;
+        let frame = self.frame().parse(value).ok()?;
+        codec.find_plain(value.get(frame.payload_at..)?, column)
     }
 
     /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`]

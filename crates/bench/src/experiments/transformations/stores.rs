@@ -14,7 +14,6 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
-use mycelium_base::ColumnSet;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, DatumRef};
 use mycelium_engine::{
@@ -264,7 +263,6 @@ pub(super) struct Rival {
     store: Box<dyn KeyValueStore>,
     directory: PathBuf,
     records: Arc<Records>,
-    queried: ColumnSet,
     scratch: RowScratch,
     value: Vec<u8>,
 }
@@ -272,36 +270,32 @@ pub(super) struct Rival {
 impl Rival {
     /// `store`, which is empty, and whose files are in `directory`.
     pub(super) fn new(store: Box<dyn KeyValueStore>, directory: &Path, records: Arc<Records>) -> Self {
-        Self {
-            store,
-            directory: directory.to_path_buf(),
-            records,
-            queried: ColumnSet::from_iter([QUERIED]),
-            scratch: RowScratch::default(),
-            value: Vec::new(),
-        }
+        Self { store, directory: directory.to_path_buf(), records, scratch: RowScratch::default(), value: Vec::new() }
     }
 
     fn point(&mut self, index: u64, whole: bool) -> Result<u64> {
         if !with_text_key(index, |key| self.store.get(key.as_bytes(), &mut self.value))? {
             return Err(format!("record {index} is not there").into());
         }
-        let columns = (!whole).then_some(&self.queried);
-        let sum = weigh_value(&self.records, &self.value, columns, &mut self.scratch)?;
-        Ok(if whole { sum.wrapping_add(with_text_key(index, weigh_text)) } else { sum })
+        if !whole {
+            return weigh_queried(&self.records, &self.value, &mut self.scratch);
+        }
+        let sum = weigh_value(&self.records, &self.value, &mut self.scratch)?;
+        Ok(sum.wrapping_add(with_text_key(index, weigh_text)))
     }
 
     /// Parses the queried column, or all of them, of `rows` rows from `from` on, and folds what they weigh.
     fn scan(&mut self, from: Option<u64>, rows: u64, whole: bool, fold: fn(u64, u64) -> u64) -> Result<u64> {
         let (mut folded, mut failure) = (0, None);
-        let (records, queried, scratch) = (&self.records, &self.queried, &mut self.scratch);
+        let (records, scratch) = (&self.records, &mut self.scratch);
         let mut visit = |key: &[u8], value: &[u8]| {
-            let columns = (!whole).then_some(queried);
-            match weigh_value(records, value, columns, scratch) {
-                Ok(weight) if whole => {
-                    let key = weigh_text(std::str::from_utf8(key).unwrap_or_default());
-                    folded = fold(folded, weight.wrapping_add(key));
-                }
+            let weight = if whole {
+                let key = weigh_text(std::str::from_utf8(key).unwrap_or_default());
+                weigh_value(records, value, scratch).map(|weight| weight.wrapping_add(key))
+            } else {
+                weigh_queried(records, value, scratch)
+            };
+            match weight {
                 Ok(weight) => folded = fold(folded, weight),
                 Err(error) => failure = Some(error),
             }
@@ -367,17 +361,26 @@ pub(super) fn sst_bytes_in(directory: &Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// What the wanted columns of a stored value add up to (all if `None`).
-fn weigh_value(records: &Records, value: &[u8], columns: Option<&ColumnSet>, scratch: &mut RowScratch) -> Result<u64> {
-    let mut row = records.rows().read(value, columns, scratch)?;
-    let wanted = if columns.is_some() { QUERIED..=QUERIED } else { 1..=COLUMNS };
+/// What the queried column of a stored value weighs.
+fn weigh_queried(records: &Records, value: &[u8], scratch: &mut RowScratch) -> Result<u64> {
+    Ok(weigh_state(records.rows().read_column(value, QUERIED, scratch)?))
+}
+
+/// What all columns of a stored value weigh together.
+fn weigh_value(records: &Records, value: &[u8], scratch: &mut RowScratch) -> Result<u64> {
+    let mut row = records.rows().read(value, None, scratch)?;
     let mut weight = 0u64;
-    for column in wanted {
-        if let ColumnState::Value(datum) = row.get(column)? {
-            weight = weight.wrapping_add(weigh(datum));
-        }
+    for column in 1..=COLUMNS {
+        weight = weight.wrapping_add(weigh_state(row.get(column)?));
     }
     Ok(weight)
+}
+
+fn weigh_state(state: ColumnState<'_>) -> u64 {
+    match state {
+        ColumnState::Value(datum) => weigh(datum),
+        _ => 0,
+    }
 }
 
 fn weigh(datum: DatumRef<'_>) -> u64 {

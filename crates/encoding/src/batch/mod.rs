@@ -377,8 +377,11 @@ impl RecordBatchBuilder {
 
     /// Appends what a part says of columns that are not filled yet. Returns how many these are.
     fn append_part(&mut self, part: &RowPart<'_>, scratch: &mut RowScratch) -> Result<usize> {
+        let mut count = self.append_plain(part)?;
+        if count == part.columns.len() {
+            return Ok(count);
+        }
         let mut reader = PartReader::new(part, scratch)?;
-        let mut count = 0;
         for column in part.columns.iter() {
             let target = self.part_targets.as_ref().and_then(|targets| targets.get(column).copied().flatten());
             let Some(target) = target.filter(|&target| !self.filled[target]) else { continue };
@@ -388,6 +391,22 @@ impl RecordBatchBuilder {
                 count += 1;
             }
         }
+        Ok(count)
+    }
+
+    /// As [`RecordBatchBuilder::append_part`], of those values alone that need no decoding, as they lie.
+    fn append_plain(&mut self, part: &RowPart<'_>) -> Result<usize> {
+        let Self { part_targets: Some(targets), filled, columns, widest, .. } = self else { return Ok(0) };
+        let mut count = 0;
+        part.rows.visit_plain(part.value, &mut |column, plain| {
+            let target = targets.get(column).copied().flatten().filter(|_| part.columns.contains(column));
+            if let Some(target) = target.filter(|&target| !filled[target]) {
+                *widest = (*widest).max(columns[target].push_plain(plain)?);
+                filled[target] = true;
+                count += 1;
+            }
+            Ok(())
+        })?;
         Ok(count)
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use mycelium_base::Result;
+
 use super::span::{Fault, Pieces, Scan, Span};
 use super::split::{Cuts, PartNumber};
 use crate::{ColumnType, DatumRef};
@@ -52,6 +54,12 @@ pub(super) trait Codec: Send + Sync + fmt::Debug {
     /// it. `None` says nothing of the column.
     fn find_plain<'a>(&self, _payload: &'a [u8], _column: usize) -> Option<Plain<'a>> {
         None
+    }
+
+    /// Shows `visit` columns of a payload that was checked when it was written, as they lie, as far as
+    /// [`Codec::plain`] reads them; some may be left out.
+    fn visit_plain(&self, _payload: &[u8], _visit: &mut dyn FnMut(usize, Plain<'_>) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 
     /// Appends the piece of a value, which is one of the column's type.

@@ -432,6 +432,18 @@ impl Codec for Protobuf {
         }
     }
 
+    fn visit_plain(&self, payload: &[u8], visit: &mut dyn FnMut(usize, Plain<'_>) -> Result<()>) -> Result<()> {
+        let (mut at, mut from) = (0, 0);
+        while let Some((place, piece)) = self.plain_field(payload, at, from) {
+            (at, from) = (piece.end, place + 1);
+            let column = self.by_number[place].1;
+            if let Some(plain) = self.plain(column, &payload[piece]) {
+                visit(column, plain)?;
+            }
+        }
+        Ok(())
+    }
+
     fn encode(&self, column: usize, datum: DatumRef<'_>, out: &mut Vec<u8>) {
         let Some(field) = self.field(column) else { return };
         match datum {

@@ -105,6 +105,17 @@ impl RowFormat {
         codec.find_plain(value.get(frame.payload_at..)?, column)
     }
 
+    /// Shows `visit` columns that need no decoding, in the order in which they lie, each once: as many as are found so.
+    #[inline]
+    pub(crate) fn visit_plain(
+        &self,
+        value: &[u8],
+        visit: &mut dyn FnMut(usize, Plain<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (Some(codec), Ok(frame)) = (&self.0.codec, self.frame().parse(value)) else { return Ok(()) };
+        codec.visit_plain(value.get(frame.payload_at..).unwrap_or_default(), visit)
+    }
+
     /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`]
     /// takes.
     ///

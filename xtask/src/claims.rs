@@ -28,6 +28,10 @@ pub(crate) struct Arguments {
     /// Write the measured figures back to claims.toml.
     #[arg(long)]
     update: bool,
+    /// Keep the reports that the figures are taken from in this directory, each named after its first claim: what
+    /// `mycelium bench --redraw REPORT --svg-dir docs/plots` draws.
+    #[arg(long, value_name = "DIR")]
+    reports: Option<PathBuf>,
 }
 
 /// What one command gave.
@@ -61,7 +65,16 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
             _ => Ok(()),
         };
     }
-    let outcomes = measure(root, selected.iter().map(|&at| &registry.claims[at]))?;
+    let claims = selected.iter().map(|&at| &registry.claims[at]);
+    let outcomes = match &arguments.reports {
+        Some(reports) => measure(root, claims, reports)?,
+        None => {
+            let directory = std::env::temp_dir().join(format!("mycelium-claims-{}", std::process::id()));
+            let outcomes = measure(root, claims, &directory)?;
+            fs::remove_dir_all(&directory)?;
+            outcomes
+        }
+    };
     let (date, machine) = (today()?, machine());
     let (mut measured, mut short) = (BTreeMap::new(), 0);
     println!();
@@ -99,23 +112,30 @@ fn is_selected(id: &str, selection: &[String]) -> bool {
     selection.is_empty() || selection.iter().any(matches)
 }
 
-fn measure<'a>(root: &Path, claims: impl Iterator<Item = &'a Claim>) -> Result<BTreeMap<Vec<String>, Outcome>> {
+/// Runs the commands of claims, whose reports go to this directory.
+fn measure<'a>(
+    root: &Path,
+    claims: impl Iterator<Item = &'a Claim>,
+    reports: &Path,
+) -> Result<BTreeMap<Vec<String>, Outcome>> {
     let mut users: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
     for claim in claims {
         users.entry(claim.command.clone()).or_default().push(&claim.id);
     }
-    let directory = std::env::temp_dir().join(format!("mycelium-claims-{}", std::process::id()));
-    fs::create_dir_all(&directory)?;
+    fs::create_dir_all(reports)?;
+    let reports = fs::canonicalize(reports)?;
     let mut outcomes = BTreeMap::new();
     let count = users.len();
     for (number, (command, ids)) in users.into_iter().enumerate() {
         println!("[{}/{count}] {}\n        for {}", number + 1, command.join(" "), ids.join(", "));
         let started = Instant::now();
-        let outcome = run_command(root, &command, &directory.join(format!("{number}.json")))?;
+        let report = reports.join(format!("{}.json", ids[0]));
+        // One of an earlier run says nothing of this one.
+        fs::remove_file(&report).ok();
+        let outcome = run_command(root, &command, &report)?;
         println!("[{}/{count}] {:.0} s", number + 1, started.elapsed().as_secs_f64());
         outcomes.insert(command, outcome);
     }
-    fs::remove_dir_all(&directory)?;
     Ok(outcomes)
 }
 

@@ -106,7 +106,7 @@ impl KeyPrefix {
     }
 }
 
-/// `a == b` of strings of one length, without the call that a comparison of slices is: mostly they are short, and equal.
+/// `a == b` of strings of one length, without the call that comparing slices is: mostly they are short, and equal.
 #[inline(always)]
 fn are_equal(a: &[u8], b: &[u8]) -> bool {
     let mut words = a.chunks_exact(8).zip(b.chunks_exact(8));

@@ -58,8 +58,8 @@ impl RowFormat {
         Ok(RowColumns { format: self, value, payload_at, columns, spans: &scratch.spans, text: &mut scratch.text })
     }
 
-    /// One column of a stored value: what [`RowFormat::read`] of it alone gives. A Protobuf field that is written as the
-    /// column holds it is found and read in one pass. Text that must be decoded is built in `scratch`.
+    /// One column of a stored value: what [`RowFormat::read`] of it alone gives. A Protobuf field that is written as
+    /// the column holds it is found and read in one pass. Text that must be decoded is built in `scratch`.
     ///
     /// # Errors
     /// As [`RowFormat::read`] and [`RowColumns::get`].

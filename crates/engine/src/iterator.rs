@@ -196,10 +196,9 @@ impl Sources {
         wanted: &WantedRuns<'_>,
     ) -> Self {
         let bounds = options.bounds();
-        let runs = state.tree.runs().filter(|(_, run)| wanted.shares(run)).count();
         let mut sources = Self {
-            cursors: Vec::with_capacity(runs + 1),
-            kinds: Vec::with_capacity(runs + 1),
+            cursors: Vec::new(),
+            kinds: Vec::new(),
             range_deletes: Vec::new(),
             range_delete_kinds: Vec::new(),
             layer_runs: Vec::new(),
@@ -213,7 +212,7 @@ impl Sources {
             fill_cache: options.fill_cache,
             read_ahead: match options.read_ahead {
                 0 => 0,
-                bytes => shared_read_ahead(bytes, runs),
+                bytes => shared_read_ahead(bytes, state.tree.runs().filter(|(_, run)| wanted.shares(run)).count()),
             },
             expected: 0,
         };

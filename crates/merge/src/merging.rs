@@ -418,7 +418,7 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Entry, VecCursor, random_entries, seeds};
+    use crate::testing::{VecCursor, random_entries, seeds, visited};
     use rand::Rng;
 
     fn assert_same_place(merged: &impl Cursor, straight: &impl Cursor, seed: u64) {
@@ -430,20 +430,6 @@ mod tests {
                 "seed {seed}"
             );
         }
-    }
-
-    /// Up to so many entries from the current one on, and whether each has the key of the one before.
-    fn visited<C: Cursor>(cursor: &mut C, most: usize) -> Vec<(Entry, bool)> {
-        let mut shown = Vec::new();
-        let visit = |entry: &EntryRef<'_>, same_key: bool| {
-            let goes_on = shown.len() < most;
-            if goes_on {
-                shown.push(((entry.key.to_vec(), entry.trailer, entry.value.to_vec()), same_key));
-            }
-            goes_on
-        };
-        cursor.visit(visit).unwrap();
-        shown
     }
 
     #[test]

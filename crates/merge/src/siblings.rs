@@ -214,7 +214,7 @@ mod tests {
     use rand::rngs::SmallRng;
 
     use super::*;
-    use crate::testing::{Entry, VecCursor, random_entries, seeds};
+    use crate::testing::{Entry, VecCursor, random_entries, seeds, visited};
 
     /// Of one row, by sibling.
     type Values<'a> = Vec<&'a [u8]>;
@@ -253,20 +253,6 @@ mod tests {
         found
     }
 
-    /// Up to `most` entries from the current one on, shown many at a time.
-    fn shown(cursor: &mut impl Cursor, most: usize) -> Vec<(Entry, bool)> {
-        let mut found = Vec::new();
-        let show = |entry: &EntryRef<'_>, same_key| {
-            let goes_on = found.len() < most;
-            if goes_on {
-                found.push(((entry.key.to_vec(), entry.trailer, entry.value.to_vec()), same_key));
-            }
-            goes_on
-        };
-        cursor.visit(show).unwrap();
-        found
-    }
-
     #[test]
     fn siblings_give_what_a_merge_of_them_gives() {
         let mut abreast = 0;
@@ -298,7 +284,7 @@ mod tests {
                 }
                 if siblings.len() == 1 && rng.random_bool(0.5) {
                     let most = rng.random_range(0..40);
-                    assert_eq!(shown(&mut stepped, most), shown(&mut merged, most), "seed {seed}");
+                    assert_eq!(visited(&mut stepped, most), visited(&mut merged, most), "seed {seed}");
                     assert_eq!(stepped.valid(), merged.valid(), "seed {seed}");
                 }
                 for _ in 0..rng.random_range(0..10) {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use mycelium_base::{
-    Combiner, Cursor, Operation, RangeDelete, ReadCounters, Result, SequenceNumber, Trailer, compare_entries,
+    Combiner, Cursor, EntryRef, Operation, RangeDelete, ReadCounters, Result, SequenceNumber, Trailer, compare_entries,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -43,6 +43,20 @@ pub(crate) fn random_history(rng: &mut SmallRng, at_most: usize, operations: &[O
         .collect();
     entries.sort_by(|a, b| compare_entries(&a.0, a.1, &b.0, b.1));
     entries
+}
+
+/// Up to so many entries from the current one on, and whether each has the key of the one before.
+pub(crate) fn visited<C: Cursor>(cursor: &mut C, most: usize) -> Vec<(Entry, bool)> {
+    let mut shown = Vec::new();
+    let visit = |entry: &EntryRef<'_>, same_key: bool| {
+        let goes_on = shown.len() < most;
+        if goes_on {
+            shown.push(((entry.key.to_vec(), entry.trailer, entry.value.to_vec()), same_key));
+        }
+        goes_on
+    };
+    cursor.visit(visit).unwrap();
+    shown
 }
 
 pub(crate) struct VecCursor {

@@ -19,6 +19,7 @@ pub mod buffer;
 mod busy;
 mod connected_parts;
 pub mod encoded_job;
+mod in_step;
 pub mod job;
 pub mod leveled;
 mod newest;

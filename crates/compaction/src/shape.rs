@@ -53,8 +53,13 @@ impl Shape {
         !self.is_tiered(level) && !self.is_two_phase(version, level) && overlapping_run(version, level).is_none()
     }
 
+    /// The runs with which a tiered level is due.
+    pub(crate) fn batch(&self) -> usize {
+        self.options.level0_trigger.max(2)
+    }
+
     pub(crate) fn trigger(&self) -> f64 {
-        self.options.level0_trigger.max(2) as f64
+        self.batch() as f64
     }
 
     /// Target bytes of a leveled level; none for the last.

@@ -8,9 +8,10 @@
 //!    level 0, it is its free runs over `level0_trigger`.
 //! 2. Of the levels with a unit whose score is 1 or more, the one comes first that holds most over its target, and of
 //!    its units the one with the highest score (LASER: the most overflowing group of the most overflowing level); of a
-//!    tiered level its highest score is the level's. A leveled unit gives the file that the [`PickPriority`] says, a
-//!    tiered one all its free runs up to the first that is not free, counted from the oldest. Into a leveled level 0
-//!    gives no more at once than is worth one job, where its runs lie beside each other, as those of a bulk load do.
+//!    tiered level its highest score is the level's. A leveled unit gives the file that the [`PickPriority`] says, but
+//!    first those that a sibling has given already; a tiered one its free runs up to the first that is not free,
+//!    counted from the oldest: level 0 all of them, others whole batches (in_step.rs). Into a leveled level 0 gives no
+//!    more at once than is worth one job, where its runs lie beside each other, as those of a bulk load do.
 //! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the
 //!    files do not have (under another layout): then what overlaps these comes along too.
 //! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or
@@ -47,6 +48,7 @@ use mycelium_manifest::{FileMeta, KeyRange, Layout, RunPlace, Version, VersionEd
 
 use crate::busy::BusyFiles;
 use crate::connected_parts::worth_one_job;
+use crate::in_step::{put_lagging_first, whole_batches};
 use crate::leveled::sort_candidates;
 use crate::newest;
 use crate::options::{Buffering, Deferral, LeveledOptions};
@@ -234,6 +236,7 @@ impl Picker<'_> {
         let mut candidates: Vec<&Arc<FileMeta>> = self.version.level(level).runs[run].files.iter().collect();
         candidates.retain(|file| !self.busy.contains(file.number));
         sort_candidates(&mut candidates, self.shape.options.priority, self.version, level);
+        put_lagging_first(&mut candidates, self.version, level);
         candidates.into_iter().find_map(|file| {
             let inputs = vec![PlanInput { level, run, files: vec![file.clone()] }];
             self.merged_down(inputs, level + 1, (Reason::LevelSize, score))
@@ -253,6 +256,9 @@ impl Picker<'_> {
         if level == self.shape.last_level(self.version) {
             let oldest = inputs.last()?.files.first()?.number;
             return self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why);
+        }
+        if level > 0 {
+            inputs = whole_batches(inputs, self.shape.batch(), self.shape.is_tiered(level + 1));
         }
         if level > 0 && !self.pays_below(&inputs, level + 1) {
             let plan = self.merge_newest((level, unit), newest::most_worth, why);

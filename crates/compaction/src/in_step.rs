@@ -1,0 +1,52 @@
+//! Column groups that go down in step.
+//!
+//! The groups of a level are compacted one by one (LASER §4.4), and the papers leave open what of a group goes down.
+//! If each group were left to itself, rows would soon have some of their groups in one level and others in the next,
+//! and who reads several groups would merge them key by key, where siblings that hold the same keys are gone through
+//! side by side. So
+//!
+//! 1. a tiered group gives whole *batches*, the oldest first: as many runs as make a level due, whatever has gathered
+//!    while it waited for its turn. Every group then has the same rows in its runs, and at rest the same runs;
+//! 2. a leveled group gives those files first in whose range it *lags* behind a sibling: the more, the fewer entries a
+//!    sibling has left there. Only among files that lag alike the [`PickPriority`](crate::PickPriority) decides.
+//!
+//! Groups that are patched more often than others have more entries everywhere: all their files lag alike, and the
+//! priority decides.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use mycelium_manifest::{FileMeta, Version};
+
+use crate::plan::PlanInput;
+
+/// How finely it is told how far a file lags.
+const LAGS: u64 = 8;
+
+/// Brings files of a group of `level` to the front by how far they lag behind its siblings'. O(files · siblings · log
+/// files).
+pub(crate) fn put_lagging_first(candidates: &mut [&Arc<FileMeta>], version: &Version, level: usize) {
+    // The sort is stable.
+    candidates.sort_by_cached_key(|file| Reverse(lag(file, version, level)));
+}
+
+/// How many of the file's entries the sibling that is furthest ahead has given already, in eighths.
+fn lag(file: &FileMeta, version: &Version, level: usize) -> u64 {
+    let runs = version.level(level).runs.iter();
+    let siblings = runs.filter(|run| run.files.first().is_some_and(|other| !other.shares_columns(file)));
+    let left = siblings.map(|run| run.overlapping(&file.range()).iter().map(|other| other.entry_count).sum::<u64>());
+    let given = left.min().map_or(0, |fewest| file.entry_count.saturating_sub(fewest));
+    given.saturating_mul(LAGS) / file.entry_count.max(1)
+}
+
+/// Of a tiered unit's runs, newest first, those that go down: the oldest `batch` of them into a tiered level, and as
+/// many batches as there are into another, since all become one run there. All, where runs of several groups go down
+/// together.
+pub(crate) fn whole_batches(mut runs: Vec<PlanInput>, batch: usize, is_output_tiered: bool) -> Vec<PlanInput> {
+    let group = |run: &PlanInput| run.files.first().map(|file| file.group.clone());
+    if runs.windows(2).any(|pair| group(&pair[0]) != group(&pair[1])) {
+        return runs;
+    }
+    let most = if is_output_tiered { batch } else { runs.len() / batch * batch };
+    runs.split_off(runs.len().saturating_sub(most))
+}

@@ -18,8 +18,11 @@
 //!    when it were due.
 //!
 //! Nothing else goes down into a leveled level for being at rest: what that rewrites only a full unit is worth.
+//!
+//! A tiered unit waits for jobs further up that hold some of its columns: what they write would come too late to go
+//! with it, and its siblings, for which it comes in time, would have other runs (in_step.rs).
 
-use mycelium_manifest::{Run, RunPlace};
+use mycelium_manifest::{FileMeta, Run, RunPlace};
 
 use crate::newest;
 use crate::picker::Picker;
@@ -35,11 +38,19 @@ impl Picker<'_> {
         let two_phase = || (1..self.version.levels.len()).filter(|&level| self.shape.is_two_phase(self.version, level));
         let two_phase_units =
             || two_phase().flat_map(|level| units(self.version, level).into_iter().map(move |unit| (level, unit)));
+        let ready_units = || tiered_units().filter(|(level, unit)| !self.is_fed(*level, unit));
         let deferred = tiered().skip_while(|&level| level == 0).find_map(|level| self.pick_deferred(level));
         deferred
-            .or_else(|| tiered_units().find_map(|(level, unit)| self.pick_waiting(level, &unit)))
-            .or_else(|| tiered_units().find_map(|(level, unit)| self.pick_newest(level, &unit)))
+            .or_else(|| ready_units().find_map(|(level, unit)| self.pick_waiting(level, &unit)))
+            .or_else(|| ready_units().find_map(|(level, unit)| self.pick_newest(level, &unit)))
             .or_else(|| two_phase_units().find_map(|(level, unit)| self.pick_draining(level, &unit)))
+    }
+
+    /// Whether a job takes columns of the unit from a level above it.
+    fn is_fed(&self, level: usize, unit: &Unit) -> bool {
+        let shares = |file: &FileMeta| unit.as_ref().is_none_or(|group| file.overlaps_columns(&group.columns));
+        let mut above = self.version.levels.iter().take(level).flat_map(|level| level.files());
+        above.any(|file| shares(file) && self.busy.contains(file.number))
     }
 
     /// The oldest run of a tiered level that is not in the level's groups and would be.

@@ -7,7 +7,8 @@
 //! 3. If it is a `Put` that has all wanted columns, these are taken out of it; or it is lent as it lies to who can read
 //!    it so ([`ColumnMergingCursor::lending`]).
 //! 4. If it is the first of such `Put`s of sibling groups that have all wanted columns between them, and who reads can
-//!    read a row in parts, these are lent as they lie ([`ColumnMergingCursor::parts`]).
+//!    read a row in parts, these are lent as they lie ([`ColumnMergingCursor::parts`]): all at once, where the entries
+//!    are of one write, or no other source has any of the key.
 //! 5. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled: then it is
 //!    packed, or its parts are lent.
 //! 6. The key's other entries are passed over.
@@ -68,7 +69,7 @@ enum Standing {
     Lent,
     /// On a `Put` of the input, of which the wanted columns are in `value`.
     OnPart,
-    /// On the first of several `Put`s abreast, which are lent as the parts of the row.
+    /// On the first of several `Put`s abreast, or of one key, which are lent as the parts of the row.
     Abreast,
     /// On a row put together; the input has moved on to the next key or the end.
     PastKey,
@@ -133,10 +134,10 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             .then(|| abreast.into_iter().flatten().chain(merged.into_iter().flatten()))
     }
 
-    /// What stands abreast.
+    /// Of [`Standing::Abreast`].
     #[inline]
     fn parts_abreast(&self) -> impl Iterator<Item = RowPart<'_>> {
-        let sources = self.input.current().and_then(SiblingCursor::abreast).unwrap_or_default();
+        let sources = self.input.current().map_or(&[][..], SiblingCursor::sources);
         let kinds = &self.sets[self.input.source()].kinds;
         sources.iter().zip(kinds).filter_map(|(source, &kind)| {
             let (rows, columns) = self.merge.plan().stored_part(kind)?;
@@ -221,7 +222,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             Standing::OnInput | Standing::Lent | Standing::OnPart => self.pass_key()?,
             Standing::Abreast => {
                 if let Some(set) = self.input.current_mut() {
-                    set.pass_abreast();
+                    set.pass_all_but_last();
                 }
                 self.pass_key()?;
             }
@@ -342,10 +343,13 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         Ok(true)
     }
 
-    /// Whether the input stands on the first of entries abreast.
+    /// Whether the input stands on the first of entries abreast; or on the first of visible `Put`s of one key in all
+    /// groups, where no other source has an entry of it that might come between them.
     #[inline]
     fn is_abreast(&self) -> bool {
-        self.input.current().is_some_and(|set| set.abreast().is_some())
+        let Some(set) = self.input.current() else { return false };
+        let are_rows = |sources: &[C]| sources.iter().all(|source| is_visible_put(&source.entry(), self.snapshot));
+        set.abreast().is_some() || (!self.input.equals_runner_up() && set.on_one_key().is_some_and(are_rows))
     }
 
     /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together, or lends
@@ -503,6 +507,7 @@ mod tests {
 
     /// What was written to a key, or from it on to that of [`Written::end`], and of columns 1 and 2 the new values: of
     /// a patch one, of a delete neither.
+    #[derive(Clone)]
     struct Written {
         key: Vec<u8>,
         trailer: Trailer,
@@ -559,6 +564,13 @@ mod tests {
         rows
     }
 
+    /// Writes of which those up to a sequence number became the oldest data of a group: rows without numbers.
+    fn settled(writes: &[Written], upto: u64) -> Vec<Written> {
+        let row = |(key, values)| Written { key, trailer: Trailer::new(0, Operation::Put), values };
+        let newer = writes.iter().filter(|write| write.trailer.sequence() > upto).cloned();
+        rows_of(writes, upto).into_iter().map(row).chain(newer).collect()
+    }
+
     /// The entries that a source of the columns of `format` has of some writes.
     fn entries_of(writes: &[Written], format: &FragmentFormat) -> VecCursor {
         let mut entries: Vec<Entry> = Vec::new();
@@ -581,8 +593,8 @@ mod tests {
         VecCursor::new(entries)
     }
 
-    /// Old writes in two sibling groups, newer ones in whole rows: rows are those of the definition, however they are
-    /// handed out.
+    /// Old writes in two sibling groups, each settled up to some write, of one the newer ones a place further up, and
+    /// what is newer still in whole rows: rows are those of the definition, however they are handed out.
     #[test]
     fn rows_of_siblings_are_what_was_written() {
         let schema = Arc::new(Schema::parse("id int64 not null, a int32, b int32, primary key (id)").unwrap());
@@ -590,28 +602,36 @@ mod tests {
             |columns: &[usize]| FragmentFormat::packed(schema.clone(), columns.iter().copied().collect::<ColumnSet>());
         let formats = [packed(&[1, 2]), packed(&[1]), packed(&[2])];
         let plan = Arc::new(MergePlan::new(&formats[0], &formats).unwrap());
-        let mut abreast = 0;
+        let (mut abreast, mut on_one_key) = (0, 0);
         for (seed, mut rng) in seeds("rows of siblings", 300) {
             let writes = random_writes(&mut rng, 40);
             let (old, new) = writes.split_at(rng.random_range(0..=writes.len()));
             let snapshot = rng.random_range(1..=45);
             let expected = rows_of(&writes, snapshot);
-            let deletes = |kind| {
-                let of_kind = if kind == 0 { new } else { old };
+            let most = snapshot.min(old.len() as u64);
+            let mut settle = || if rng.random_bool(0.5) { 0 } else { rng.random_range(0..=most) };
+            let histories = [new.to_vec(), settled(old, settle()), settled(old, settle())];
+            let newest_behind = rng.random_range(0..=histories[2].len());
+            let (behind, ahead) = histories[2].split_at(newest_behind);
+            let deletes = |kind: usize| {
+                let of_kind = &histories[kind];
                 let deletes: Vec<_> = of_kind.iter().filter_map(Written::range_delete).collect();
                 (Arc::new(RangeDeleteSet::new(&deletes)), kind)
             };
             for lends in [false, true] {
-                let sources =
-                    (0..3).map(|kind| entries_of(if kind == 0 { new } else { old }, &formats[kind])).collect();
+                let sources = [(&histories[0][..], 0), (ahead, 2), (behind, 2), (&histories[1], 1)];
+                let (sources, kinds) =
+                    sources.map(|(of, kind)| (entries_of(of, &formats[kind]), kind)).into_iter().unzip();
                 let merge = ColumnMerge::new(plan.clone());
                 let deletes = (0..3).map(deletes).collect();
-                let rows = ColumnMergingCursor::new((sources, vec![0, 1, 2]), merge, snapshot, deletes, None, None);
+                let rows = ColumnMergingCursor::new((sources, kinds), merge, snapshot, deletes, None, None);
                 let mut rows = if lends { rows.lending() } else { rows };
                 let mut found = BTreeMap::new();
                 rows.seek_to_first().unwrap();
                 while rows.valid() {
-                    abreast += usize::from(rows.standing == Standing::Abreast);
+                    let is_abreast = rows.input.current().is_some_and(|set| set.abreast().is_some());
+                    abreast += usize::from(rows.standing == Standing::Abreast && is_abreast);
+                    on_one_key += usize::from(rows.standing == Standing::Abreast && !is_abreast);
                     let whole =
                         |rows: &ColumnMergingCursor<VecCursor>| vec![(plan.layout().clone(), rows.value().to_vec())];
                     let parts =
@@ -629,7 +649,8 @@ mod tests {
                 assert_eq!(found, expected, "seed {seed}");
             }
         }
-        assert!(abreast > 500, "only {abreast} rows stood abreast");
+        assert!(abreast > 200, "only {abreast} rows stood abreast");
+        assert!(on_one_key > 100, "only {on_one_key} rows stood on one key");
     }
 
     /// Writes to several runs of whole rows of which one column is wanted, each lent as it lies: rows that are shown

@@ -9,6 +9,9 @@
 //!    after the other and then moved on all at once, and each is compared with the first alone.
 //! 2. Where they are not, since their groups were compacted apart or patched, they are merged ([`MergingCursor`]), up
 //!    to the next key at which they are abreast again.
+//! 3. Who needs no order among the entries of one key can ask whether all sources stand on it, whatever their trailers,
+//!    and pass them at once too: where one group's data are its oldest they have no sequence numbers any more, and
+//!    its sibling's still have.
 //!
 //! The entries are those of a merge, in its order. O(1) for each entry abreast, as a merge's else. Backwards it is one.
 
@@ -46,12 +49,26 @@ impl<C: Cursor> SiblingCursor<C> {
         (self.are_abreast && self.at == 0).then(|| self.merged.sources())
     }
 
-    /// Passes over all entries that stand abreast but the last.
+    /// All sources if each stands on an entry of the current key, though of other trailers; `None` if they are abreast.
     #[inline]
-    pub(crate) fn pass_abreast(&mut self) {
-        if self.are_abreast {
-            self.at = self.merged.sources().len() - 1;
+    pub(crate) fn on_one_key(&self) -> Option<&[C]> {
+        if self.are_abreast || !self.merged.equals_runner_up() {
+            return None;
         }
+        let (sources, key) = (self.merged.sources(), self.key());
+        sources.iter().all(|source| source.valid() && source.key() == key).then_some(sources)
+    }
+
+    /// All sources.
+    #[inline]
+    pub(crate) fn sources(&self) -> &[C] {
+        self.merged.sources()
+    }
+
+    /// Passes over all entries that stand abreast or on one key but the last.
+    #[inline]
+    pub(crate) fn pass_all_but_last(&mut self) {
+        (self.are_abreast, self.at) = (true, self.merged.sources().len() - 1);
     }
 
     /// After a move forwards: whether all are abreast. The first of them is the current one then.
@@ -317,7 +334,7 @@ mod tests {
                 assert_eq!((cursor.key(), cursor.trailer().sequence()), (key, sequence), "seed {seed}");
                 if let Some(sources) = cursor.abreast() {
                     assert_eq!(sources.iter().map(VecCursor::value).collect::<Vec<_>>(), values, "seed {seed}");
-                    cursor.pass_abreast();
+                    cursor.pass_all_but_last();
                     assert_eq!((cursor.key(), cursor.trailer().sequence()), (key, sequence), "seed {seed}");
                     cursor.next().unwrap();
                 } else {

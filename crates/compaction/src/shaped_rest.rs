@@ -11,7 +11,8 @@
 //!    runs go there. Every entry takes this way once, now or later;
 //! 3. tiered units with several runs: the newest are merged in their place, as many as have an oldest one that is
 //!    hardly larger than the others together, unless all are apart in keys. So what is merged again has nearly doubled
-//!    in between, whatever the pauses are (as level 0 of tables without a layout, docs/decisions/0021).
+//!    in between, whatever the pauses are (as level 0 of tables without a layout, docs/decisions/0021). Not those that
+//!    are due and only wait until the way down is free.
 //!
 //! 4. two-phase units, from level 1 down: file by file they go down as if the level were full (dLSM §VI, aggressive
 //!    compaction), and the compaction buffer with them, as long as a file rewrites at most fan-out times its bytes, as
@@ -75,8 +76,13 @@ impl Picker<'_> {
         (!plan.has_the_outputs_groups()).then_some(plan)
     }
 
-    /// The newest runs of a unit, in their place.
+    /// The newest runs of a unit, in their place, unless there are enough to go down once the way is free.
     fn pick_newest(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
+        let runs = self.free_runs(level, unit);
+        let goes_down = level > 0 && level < self.shape.last_level(self.version) && runs.len() >= self.shape.batch();
+        if goes_down && self.pays_below(&runs, level + 1) {
+            return None;
+        }
         let plan = self.merge_newest((level, unit), newest::nearly_doubling, (Reason::AtRest, 0.0))?;
         (!plan.inputs_are_disjoint()).then_some(plan)
     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use mycelium_manifest::{FileMeta, Version};
 
 use crate::plan::PlanInput;
+use crate::units::Unit;
 
 /// How finely it is told how far a file lags.
 const LAGS: u64 = 8;
@@ -39,14 +40,24 @@ fn lag(file: &FileMeta, version: &Version, level: usize) -> u64 {
     given.saturating_mul(LAGS) / file.entry_count.max(1)
 }
 
-/// Of a tiered unit's runs, newest first, those that go down: the oldest `batch` of them into a tiered level, and as
-/// many batches as there are into another, since all become one run there. All, where runs of several groups go down
-/// together.
-pub(crate) fn whole_batches(mut runs: Vec<PlanInput>, batch: usize, is_output_tiered: bool) -> Vec<PlanInput> {
-    let group = |run: &PlanInput| run.files.first().map(|file| file.group.clone());
-    if runs.windows(2).any(|pair| group(&pair[0]) != group(&pair[1])) {
-        return runs;
-    }
-    let most = if is_output_tiered { batch } else { runs.len() / batch * batch };
-    runs.split_off(runs.len().saturating_sub(most))
+/// Of the runs that share columns with a tiered unit, newest first, those that go down: the oldest of them up to the
+/// `batch`-th with columns of the unit, and what one job wrote with that; into a level that is not tiered as many
+/// batches as there are, since all become one run there. None if there is no whole batch.
+///
+/// Runs that kept their groups ([`Deferral`](crate::Deferral)) count for every unit that they have columns of: for its
+/// siblings, which were transformed at once, there are as many.
+pub(crate) fn whole_batches(
+    mut runs: Vec<PlanInput>,
+    unit: &Unit,
+    batch: usize,
+    is_output_tiered: bool,
+) -> Vec<PlanInput> {
+    let holds = |file: &Arc<FileMeta>| unit.as_ref().is_none_or(|group| file.overlaps_columns(&group.columns));
+    let of_unit: Vec<usize> = (0..runs.len()).filter(|&at| runs[at].files.first().is_some_and(holds)).collect();
+    let most = if is_output_tiered { of_unit.len().min(batch) } else { of_unit.len() };
+    let taken = most / batch * batch;
+    let Some(newest) = of_unit.get(of_unit.len() - taken).copied().filter(|_| taken > 0) else { return Vec::new() };
+    let edit = |at: usize| runs[at].files.first().map(|file| file.created_at_edit);
+    let first = (0..newest).rev().take_while(|&at| edit(at) == edit(newest)).last().unwrap_or(newest);
+    runs.split_off(first)
 }

@@ -43,7 +43,14 @@ impl Picker<'_> {
         let runs = &self.version.level(level).runs;
         let runs_of = |unit: &Unit| runs.iter().filter(|run| run.group() == unit.as_ref()).collect::<Vec<_>>();
         if self.shape.is_tiered(level) {
-            let free = |unit: &Unit| runs_of(unit).iter().filter(|run| !self.busy.any(&run.files)).count() as f64;
+            // Those that kept wider groups, too (in_step.rs).
+            let holds = |run: &Run, unit: &Unit| match (run.group(), unit) {
+                (Some(of_run), Some(unit)) => unit.columns.is_subset(&of_run.columns),
+                (None, _) => true,
+                (Some(_), None) => false,
+            };
+            let is_free = |run: &&Arc<Run>, unit: &Unit| holds(run, unit) && !self.busy.any(&run.files);
+            let free = |unit: &Unit| runs.iter().filter(|run| is_free(run, unit)).count() as f64;
             return units
                 .into_iter()
                 .map(|unit| {

@@ -258,7 +258,10 @@ impl Picker<'_> {
             return self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why);
         }
         if level > 0 {
-            inputs = whole_batches(inputs, self.shape.batch(), self.shape.is_tiered(level + 1));
+            inputs = whole_batches(inputs, unit, self.shape.batch(), self.shape.is_tiered(level + 1));
+            if inputs.is_empty() {
+                return None;
+            }
         }
         if level > 0 && !self.pays_below(&inputs, level + 1) {
             let plan = self.merge_newest((level, unit), newest::most_worth, why);

@@ -25,6 +25,7 @@
 
 use mycelium_manifest::{FileMeta, Run, RunPlace};
 
+use crate::in_step::whole_batches;
 use crate::newest;
 use crate::picker::Picker;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
@@ -78,10 +79,12 @@ impl Picker<'_> {
 
     /// The newest runs of a unit, in their place, unless there are enough to go down once the way is free.
     fn pick_newest(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
-        let runs = self.free_runs(level, unit);
-        let goes_down = level > 0 && level < self.shape.last_level(self.version) && runs.len() >= self.shape.batch();
-        if goes_down && self.pays_below(&runs, level + 1) {
-            return None;
+        if level > 0 && level < self.shape.last_level(self.version) {
+            let is_output_tiered = self.shape.is_tiered(level + 1);
+            let due = whole_batches(self.free_runs(level, unit), unit, self.shape.batch(), is_output_tiered);
+            if !due.is_empty() && self.pays_below(&due, level + 1) {
+                return None;
+            }
         }
         let plan = self.merge_newest((level, unit), newest::nearly_doubling, (Reason::AtRest, 0.0))?;
         (!plan.inputs_are_disjoint()).then_some(plan)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use mycelium_manifest::{FileMeta, Version};
 
 use crate::plan::PlanInput;
-use crate::units::Unit;
+use crate::units::{Unit, has_columns_of};
 
 /// How finely it is told how far a file lags.
 const LAGS: u64 = 8;
@@ -52,8 +52,8 @@ pub(crate) fn whole_batches(
     batch: usize,
     is_output_tiered: bool,
 ) -> Vec<PlanInput> {
-    let holds = |file: &Arc<FileMeta>| unit.as_ref().is_none_or(|group| file.overlaps_columns(&group.columns));
-    let of_unit: Vec<usize> = (0..runs.len()).filter(|&at| runs[at].files.first().is_some_and(holds)).collect();
+    let holds = |run: &PlanInput| run.files.first().is_some_and(|file| has_columns_of(file, unit));
+    let of_unit: Vec<usize> = (0..runs.len()).filter(|&at| holds(&runs[at])).collect();
     let most = if is_output_tiered { of_unit.len().min(batch) } else { of_unit.len() };
     let taken = most / batch * batch;
     let Some(newest) = of_unit.get(of_unit.len() - taken).copied().filter(|_| taken > 0) else { return Vec::new() };

@@ -23,13 +23,13 @@
 //! A tiered unit waits for jobs further up that hold some of its columns: what they write would come too late to go
 //! with it, and its siblings, for which it comes in time, would have other runs (in_step.rs).
 
-use mycelium_manifest::{FileMeta, Run, RunPlace};
+use mycelium_manifest::{Run, RunPlace};
 
 use crate::in_step::whole_batches;
 use crate::newest;
 use crate::picker::Picker;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
-use crate::units::{Unit, units};
+use crate::units::{Unit, has_columns_of, units};
 
 impl Picker<'_> {
     /// What comes next at rest. See the module.
@@ -50,9 +50,8 @@ impl Picker<'_> {
 
     /// Whether a job takes columns of the unit from a level above it.
     fn is_fed(&self, level: usize, unit: &Unit) -> bool {
-        let shares = |file: &FileMeta| unit.as_ref().is_none_or(|group| file.overlaps_columns(&group.columns));
         let mut above = self.version.levels.iter().take(level).flat_map(|level| level.files());
-        above.any(|file| shares(file) && self.busy.contains(file.number))
+        above.any(|file| has_columns_of(file, unit) && self.busy.contains(file.number))
     }
 
     /// The oldest run of a tiered level that is not in the level's groups and would be.

@@ -13,6 +13,11 @@ use crate::plan::PlanInput;
 /// A column group of a level; `None` is whole rows.
 pub(crate) type Unit = Option<Arc<Group>>;
 
+/// Whether a file has columns of a unit.
+pub(crate) fn has_columns_of(file: &FileMeta, unit: &Unit) -> bool {
+    unit.as_ref().is_none_or(|group| file.overlaps_columns(&group.columns))
+}
+
 /// The column groups that a level's runs hold.
 pub(crate) fn units(version: &Version, level: usize) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();

@@ -41,6 +41,11 @@ impl RowFormatKind {
         Self::ALL.into_iter().find(|kind| kind.tag() == tag)
     }
 
+    /// Whether it takes a definition, given at run time, to say what its rows are.
+    pub const fn takes_definition(self) -> bool {
+        matches!(self, Self::Protobuf | Self::FlatBuffers)
+    }
+
     /// The name, as in layouts.
     pub const fn name(self) -> &'static str {
         match self {

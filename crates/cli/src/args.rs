@@ -33,7 +33,10 @@ pub(crate) enum Command {
         after_help = "Example:\n  mycelium create ./db users --schema 'id int64 not null, name utf8, primary key (id)'\n  \
                             mycelium create ./db cache            # keys and values are bytes\n  \
                             mycelium create ./db events --schema 'id int64 not null, kind utf8, body utf8, primary key (id)' \\\n    \
-                            --row-format json --transform 'convert json to packed' --transform 'split into 1 | 2'"
+                            --row-format json --transform 'convert json to packed' --transform 'split into 1 | 2'\n  \
+                            mycelium create ./db rows --schema 'id int64 not null, kind utf8, primary key (id)' \\\n    \
+                            --row-format json --group-format flatbuffers:shop.Row:row.bfbs \\\n    \
+                            --transform 'convert json to flatbuffers'"
     )]
     Create(CreateArgs),
     /// Show a table's layout and what each level holds by column group, or change it.
@@ -236,6 +239,27 @@ pub(crate) enum CompressionArg {
     Zstd,
 }
 
+/// A row format and its definition: `protobuf:shop.Row:row.desc`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct GroupFormatArg {
+    pub(crate) kind: RowFormatKind,
+    pub(crate) message: String,
+    pub(crate) definition: PathBuf,
+}
+
+impl std::str::FromStr for GroupFormatArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.splitn(3, ':');
+        let (Some(kind), Some(message), Some(file)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err("three parts are expected, such as protobuf:shop.Row:row.desc".to_owned());
+        };
+        let kind = kind.parse::<RowFormatKind>().map_err(|error| error.to_string())?;
+        Ok(Self { kind, message: message.to_owned(), definition: file.into() })
+    }
+}
+
 /// How a new table is stored.
 #[derive(Args, Debug)]
 pub(crate) struct TableOptionArgs {
@@ -269,6 +293,11 @@ pub(crate) struct TableOptionArgs {
     /// Protobuf and FlatBuffers: the full name of the message or table.
     #[arg(long, value_name = "NAME", requires = "definition")]
     pub(crate) message: Option<String>,
+    /// Typed tables: a row format that groups of its layouts may have beside the table's own, json and packed: protobuf
+    /// or flatbuffers, the full name of the message or table, and the file as of --definition. May be given more than
+    /// once.
+    #[arg(long, value_name = "FORMAT:NAME:FILE")]
+    pub(crate) group_format: Vec<GroupFormatArg>,
     /// Typed tables: column groups, formats and merging by level, as text or as @FILE; columns by position. Default:
     /// rows at level 0 and one columnar group below, where rows are packed.
     #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "transform")]

@@ -307,7 +307,7 @@ impl Inner {
             Some(schema) => {
                 transformers::check_options(&definition.options)?;
                 check_defaults(name, schema, &definition.options)?;
-                let formats = TableFormats::new(schema.clone(), &definition.options.row_format)?
+                let formats = TableFormats::new(schema.clone(), &definition.options)?
                     .with_transformers(&self.options.transformers, &definition.options)?;
                 if formats.maps().is_some() && definition.options.layout_auto {
                     return Err(refuse_with_maps("its layout cannot change", name));
@@ -324,7 +324,8 @@ impl Inner {
                 || definition.options.transformers.is_some()
                 || definition.options.layout_auto
                 || definition.options.expiry.is_some()
-                || definition.options.row_format != RowFormatDefinition::default() =>
+                || definition.options.row_format != RowFormatDefinition::default()
+                || !definition.options.group_formats.is_empty() =>
             {
                 return Err(Error::invalid("layouts, transformers, row formats and expiry are for typed tables"));
             }

@@ -10,9 +10,10 @@ use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Combiner, Error, Result};
 use mycelium_compaction::{Buffering, Deferral, LeveledOptions, PickPriority, TieredOptions};
 pub use mycelium_encoding::row_format::RowFormatDefinition;
+use mycelium_encoding::{RowFormat, Schema};
 use mycelium_manifest::Layout;
 use mycelium_sst::Compression;
-use mycelium_transform::{Registry, TransformerSet};
+use mycelium_transform::{Formats, Registry, TransformerSet};
 use mycelium_vfs::{Disk, LocalDisk};
 pub use mycelium_wal::RecoveryMode;
 
@@ -322,6 +323,10 @@ pub struct TableOptions {
     pub buffer: Buffering,
     /// The row format that a typed table takes its rows in: that of its memtables and of level 0. Default: packed.
     pub row_format: RowFormatDefinition,
+    /// Row formats that column groups of the layout may have beside the table's own, packed ones and JSON, and that rows
+    /// may be handed out in: Protobuf and FlatBuffers, each with its definition, at most one of a kind. A definition is
+    /// given here once for all layouts that the table will have. Default: none.
+    pub group_formats: Vec<RowFormatDefinition>,
     /// Column groups, formats and merging by level, for a typed table. Default: where rows are packed and levels
     /// leveled, rows at level 0 and one columnar group below; else rows as they came at every level. This is the layout
     /// that the table begins with; [`crate::Database::set_layout`] changes it, and [`crate::Table::layout`] tells the
@@ -355,6 +360,7 @@ impl Default for TableOptions {
             snapshot_filter: true,
             buffer: Buffering::Off,
             row_format: RowFormatDefinition::default(),
+            group_formats: Vec::new(),
             layout: None,
             layout_auto: false,
             transformers: None,
@@ -373,6 +379,7 @@ impl TableOptions {
     /// Refuses what cannot work.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_block_sizes()?;
+        self.check_group_formats()?;
         if !(1..=1024).contains(&self.restart_interval) {
             let message = "a restart_interval that cannot be";
             return Err(Error::invalid(message).expected("1 to 1,024", self.restart_interval));
@@ -420,6 +427,33 @@ impl TableOptions {
         Ok(())
     }
 
+    /// Refuses definitions that are not needed, or stand where another of their kind does.
+    pub(crate) fn check_group_formats(&self) -> Result<()> {
+        let mut kinds = vec![self.row_format.kind];
+        for &RowFormatDefinition { kind, .. } in &self.group_formats {
+            if !kind.takes_definition() {
+                return Err(Error::invalid(format!("{kind} rows need no definition among group_formats")));
+            }
+            if kinds.contains(&kind) {
+                return Err(Error::invalid(format!("a table has one definition of its rows in {kind}, not two")));
+            }
+            kinds.push(kind);
+        }
+        Ok(())
+    }
+
+    /// The row formats that column groups of a table of this schema may have, its own among them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind) names the column and the field of a definition that do not fit,
+    /// or says what is wrong with it.
+    pub fn formats(&self, schema: Arc<Schema>) -> Result<Formats> {
+        let mut definitions = std::iter::once(&self.row_format).chain(&self.group_formats);
+        definitions.try_fold(Formats::new(schema.clone()), |formats, of| {
+            formats.with(RowFormat::new(of.kind, schema.clone(), &of.definition, &of.root)?)
+        })
+    }
+
     /// Bytes of a data block of a level before compression, if it is not columnar.
     pub(crate) fn block_size_at(&self, level: usize) -> usize {
         match level.checked_sub(1) {
@@ -459,8 +493,8 @@ impl TableOptions {
     /// ```
     ///
     /// There is no version: it is that of the table's definition, which these bytes are a part of. The other options
-    /// are kept elsewhere: `buffer`, `prefix_filter`, `row_format`, `layout_auto`, `transformers`, `expiry` and
-    /// `deeper_block_sizes` in the definition ([`crate::TableDefinition`]), `layout` beside it.
+    /// are kept elsewhere: `buffer`, `prefix_filter`, `row_format`, `group_formats`, `layout_auto`, `transformers`,
+    /// `expiry` and `deeper_block_sizes` in the definition ([`crate::TableDefinition`]), `layout` beside it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match &self.policy {
             Policy::Leveled(o) => {
@@ -550,6 +584,7 @@ impl TableOptions {
             snapshot_filter,
             buffer: Buffering::Off,
             row_format: RowFormatDefinition::default(),
+            group_formats: Vec::new(),
             layout: None,
             layout_auto: false,
             transformers: None,

@@ -87,8 +87,8 @@ impl Database {
     /// hold, a name that there is or that cannot be, a column too many, a table of bytes, and while an index of the
     /// table is being built;
     /// [`ErrorKind::Unsupported`] if its rows are not packed, its layout or a file has groups of another format than
-    /// packed and columnar, it has transformers, or a flat-map that feeds an index would read other columns. See
-    /// [`Database`] for the others.
+    /// packed and columnar, it has `group_formats` or transformers, or a flat-map that feeds an index would read other
+    /// columns. See [`Database`] for the others.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<Table> {
         self.inner.change_columns(table, |schema| schema.with_column(column))
     }
@@ -209,6 +209,9 @@ fn check_may_change(table: &TableShared) -> Result<()> {
     };
     if table.definition.options.transformers.is_some() {
         return refused("it has transformers. Write its rows into a table that has the columns from the beginning");
+    }
+    if !table.definition.options.group_formats.is_empty() {
+        return refused("its group_formats know its columns as they are. Write its rows into a table that has others");
     }
     let (layout, state) = (table.shape.load().layout.clone(), table.state.load_full());
     let knows_positions =

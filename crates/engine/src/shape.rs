@@ -13,7 +13,7 @@ use mycelium_encoding::{FragmentFormat, PackedLayout, Reshape, RowFormat, Schema
 use mycelium_manifest::{Layout, Merge, Version};
 use mycelium_transform::{Formats, Registry};
 
-use crate::options::{Policy, RowFormatDefinition, TableOptions, sizes};
+use crate::options::{Policy, TableOptions, sizes};
 use crate::sync::Mutex;
 use crate::transformers::TableTransformers;
 
@@ -89,13 +89,13 @@ pub(crate) struct TableFormats {
 }
 
 impl TableFormats {
-    pub(crate) fn new(schema: Schema, definition: &RowFormatDefinition) -> Result<Self> {
+    pub(crate) fn new(schema: Schema, options: &TableOptions) -> Result<Self> {
         let schema = Arc::new(schema);
         let columns = schema.value_columns();
-        let own = RowFormat::new(definition.kind, schema.clone(), &definition.definition, &definition.root)?;
+        let formats = options.formats(schema.clone())?;
+        let own = formats.get(options.row_format.kind)?.clone();
         let whole = FragmentFormat::new(columns.clone(), &own);
-        let packed = FragmentFormat::packed(schema.clone(), columns);
-        let formats = Formats::new(schema).with(own.clone())?;
+        let packed = FragmentFormat::packed(schema, columns);
         let (to_own, to_packed) = (packed.reshape(&whole)?, whole.reshape(&packed)?);
         let known = Mutex::new(Vec::new());
         Ok(Self { whole, packed, own, formats, to_own, to_packed, known, transformers: None })

@@ -33,7 +33,7 @@ use crate::view::ViewSet;
 /// ...     the options (options.rs)
 /// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload, 4 an
 ///         index: the table is one's derived table, 8 transformers, 16 views, 32 a compaction buffer, 64 a prefix
-///         filter, 128 rows that expire, 256 block sizes of levels below level 0
+///         filter, 128 rows that expire, 256 block sizes of levels below level 0, 512 row formats of column groups
 /// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
 /// bytes   of 4: the index (`index/definition.rs`)
 /// bytes   of 8: the set of transformers as text (`transform::TransformerSet`)
@@ -43,6 +43,8 @@ use crate::view::ViewSet;
 /// ...     of 128: when rows expire (`expiry/definition.rs`)
 /// varint  of 256: how many block sizes follow, at most 15
 /// varint  of each: the size, in bytes
+/// varint  of 512: how many definitions of row formats follow, at most 2
+/// bytes   of each: the definition, as of 1
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -70,9 +72,21 @@ const BUFFER: u64 = 32;
 const PREFIX_FILTER: u64 = 64;
 const EXPIRY: u64 = 128;
 const DEEPER_BLOCK_SIZES: u64 = 256;
+const GROUP_FORMATS: u64 = 512;
 
-const KNOWN: u64 =
-    ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER | PREFIX_FILTER | EXPIRY | DEEPER_BLOCK_SIZES;
+const KNOWN: u64 = ROW_FORMAT
+    | LAYOUT_AUTO
+    | INDEX
+    | TRANSFORMERS
+    | VIEWS
+    | BUFFER
+    | PREFIX_FILTER
+    | EXPIRY
+    | DEEPER_BLOCK_SIZES
+    | GROUP_FORMATS;
+
+/// The most formats whose rows take a definition.
+const MAX_GROUP_FORMATS: usize = 2;
 
 impl TableDefinition {
     /// The stored form.
@@ -95,12 +109,11 @@ impl TableDefinition {
             | if self.options.buffer == Buffering::Off { 0 } else { BUFFER }
             | if self.options.prefix_filter.is_some() { PREFIX_FILTER } else { 0 }
             | if expiry.is_some() { EXPIRY } else { 0 }
-            | if self.options.deeper_block_sizes.is_empty() { 0 } else { DEEPER_BLOCK_SIZES };
+            | if self.options.deeper_block_sizes.is_empty() { 0 } else { DEEPER_BLOCK_SIZES }
+            | if self.options.group_formats.is_empty() { 0 } else { GROUP_FORMATS };
         put_varint(&mut out, rest);
         if has_format {
-            let mut bytes = Vec::new();
-            format.encode(&mut bytes);
-            put_bytes(&mut out, &bytes);
+            put_format(&mut out, format);
         }
         if let Some(index) = &self.index {
             let mut bytes = Vec::new();
@@ -127,6 +140,10 @@ impl TableDefinition {
         if !self.options.deeper_block_sizes.is_empty() {
             put_varint(&mut out, self.options.deeper_block_sizes.len() as u64);
             self.options.deeper_block_sizes.iter().for_each(|&size| put_varint(&mut out, size as u64));
+        }
+        if !self.options.group_formats.is_empty() {
+            put_varint(&mut out, self.options.group_formats.len() as u64);
+            self.options.group_formats.iter().for_each(|format| put_format(&mut out, format));
         }
         out
     }
@@ -186,6 +203,13 @@ impl TableDefinition {
             let unfit = |e| Error::corruption("a table's block sizes in the manifest").caused_by(e);
             options.check_block_sizes().map_err(unfit)?;
         }
+        if rest & GROUP_FORMATS != 0 {
+            for _ in 0..reader.length(MAX_GROUP_FORMATS)? {
+                options.group_formats.push(RowFormatDefinition::decode(reader.bytes()?)?);
+            }
+            let unfit = |e| Error::corruption("a table's row formats in the manifest").caused_by(e);
+            options.check_group_formats().map_err(unfit)?;
+        }
         reader.finish()?;
         let definition = Self { schema, options, index, views };
         definition
@@ -216,6 +240,12 @@ impl TableDefinition {
             (None, None) => KeyPrefixes::of_bytes(self.options.prefix_filter?),
         }
     }
+}
+
+fn put_format(out: &mut Vec<u8>, format: &RowFormatDefinition) {
+    let mut bytes = Vec::new();
+    format.encode(&mut bytes);
+    put_bytes(out, &bytes);
 }
 
 /// What a read needs, replaced as a whole when memtables are sealed, flushed or compacted.
@@ -334,7 +364,7 @@ impl TableShared {
         let definition = TableDefinition::decode(&record.definition).map_err(named)?;
         let formats = match &definition.schema {
             Some(schema) => Some(Arc::new(
-                TableFormats::new(schema.clone(), &definition.options.row_format)
+                TableFormats::new(schema.clone(), &definition.options)
                     .and_then(|formats| formats.with_transformers(&programs.transformers, &definition.options))
                     .map_err(named)?,
             )),
@@ -581,7 +611,7 @@ mod tests {
         let (options, views) = (TableOptions::default(), ViewSet::default());
         let mut newer = TableDefinition { schema: None, options, index: None, views }.encode();
         assert_eq!(newer.pop(), Some(0));
-        newer.extend([0x80, 4]);
+        newer.extend([0x80, 8]);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
@@ -619,6 +649,32 @@ mod tests {
         );
         assert_eq!(definition(&[]).options.block_size_at(3), 4096);
         for impossible in [&[63][..], &[(16 << 20) + 1], &[64; 16]] {
+            assert_eq!(definition(impossible).options.check().unwrap_err().kind(), ErrorKind::InvalidArgument);
+            let error = TableDefinition::decode(&definition(impossible).encode()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+        }
+    }
+
+    #[test]
+    fn row_formats_of_groups_are_read_back_where_they_can_be() {
+        let format = |kind, definition: &[u8], root: &str| RowFormatDefinition {
+            kind,
+            definition: definition.to_vec(),
+            root: root.into(),
+        };
+        let definition = |group_formats: &[RowFormatDefinition]| {
+            let options = TableOptions { group_formats: group_formats.to_vec(), ..TableOptions::default() };
+            TableDefinition { schema: None, options, index: None, views: ViewSet::default() }
+        };
+        let protobuf = format(RowFormatKind::Protobuf, &[7, 8], "a.B");
+        let flat = format(RowFormatKind::FlatBuffers, &[9], "C");
+        let both = definition(&[protobuf.clone(), flat]);
+        let bytes = [&[0x80, 4, 2, 9, 1, 3, 3][..], b"a.B", &[2, 7, 8, 6, 1, 4, 1], b"C", &[1, 9]].concat();
+        let without = definition(&[]).encode();
+        assert_eq!(both.encode(), [&without[..without.len() - 1], &bytes].concat());
+        assert_eq!(TableDefinition::decode(&both.encode()).unwrap(), both);
+        let needless = format(RowFormatKind::Json, &[], "");
+        for impossible in [&[protobuf.clone(), protobuf][..], &[needless]] {
             assert_eq!(definition(impossible).options.check().unwrap_err().kind(), ErrorKind::InvalidArgument);
             let error = TableDefinition::decode(&definition(impossible).encode()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption);

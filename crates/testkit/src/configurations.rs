@@ -187,6 +187,11 @@ const COLUMNS: &str =
 const ROWS: &str = "L0 tiered: * packed\nL1 leveled: * packed";
 /// Split in one format, then converted.
 const SPLIT_CONVERT: &str = "L0 tiered: * json\nL1 tiered: 1-2,6 json | 3-5 json\nL2 leveled: 1-2,6 packed | 3-5 json\nL3 leveled: 1-2,6 packed | 3 packed | 4-5 packed";
+/// Packed rows that become those of every other format.
+const ANY_FORMAT: &str =
+    "L0 tiered: * packed\nL1 leveled: 1-3 protobuf | 4-6 packed\nL2-3 leveled: 1-3 protobuf | 4-5 flatbuffers | 6 json";
+const ANY_OTHER_FORMAT: &str =
+    "L0 tiered: * packed\nL1 tiered: * flatbuffers\nL2-3 leveled: 1-2 json | 3-4 flatbuffers | 5-6 columnar";
 const CONVERT: &str = "L0-1 tiered: * json\nL2 leveled: * packed";
 const JSON_ROWS: &str = "L0 tiered: * json\nL1 leveled: * json";
 
@@ -565,7 +570,35 @@ fn of_defined_formats() -> Vec<Configuration> {
         };
         [changing, transformed]
     };
-    [RowFormatKind::Protobuf, RowFormatKind::FlatBuffers].into_iter().flat_map(of_kind).collect()
+    let of_each = [RowFormatKind::Protobuf, RowFormatKind::FlatBuffers].into_iter().flat_map(of_kind);
+    of_each.chain(from_format_to_format()).collect()
+}
+
+/// Rows of one format that become rows of another on their way down (Mycelium §5.4.2, table 1).
+fn from_format_to_format() -> [Configuration; 3] {
+    [
+        Configuration {
+            name: "json-to-flatbuffers".into(),
+            row_format: RowFormatKind::Json,
+            transformers: Some("convert json to flatbuffers".into()),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "protobuf-to-flatbuffers-split".into(),
+            row_format: RowFormatKind::Protobuf,
+            transformers: Some("convert protobuf to flatbuffers\nsplit by 2 down to 2".into()),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "any-format".into(),
+            layouts: texts(&[ANY_FORMAT, ANY_OTHER_FORMAT, ROWS]),
+            memtable_bytes: 4 << 10,
+            expiring: true,
+            ..BASE
+        },
+    ]
 }
 
 /// Row formats.
@@ -812,7 +845,14 @@ impl Configuration {
 
     /// Whether transactions may write to all tables: not where a user's map changes rows.
     pub fn takes_transactions(&self) -> bool {
-        self.transformers.is_none()
+        self.transformers.as_ref().is_none_or(|set| !set.contains("test.count"))
+    }
+
+    /// The row formats that groups of a layout have, or rows are converted to, and that are defined at run time.
+    pub(crate) fn defined_formats(&self) -> impl Iterator<Item = RowFormatKind> {
+        let texts = self.layouts.iter().chain(&self.transformers);
+        let kinds = RowFormatKind::ALL.into_iter().filter(|kind| kind.takes_definition());
+        kinds.filter(move |kind| texts.clone().any(|text| text.contains(kind.name())))
     }
 
     /// The indexes that come and go.

@@ -91,6 +91,13 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
             Some(schema) => definition_of(configuration.row_format, &schema),
             None => RowFormatDefinition::default(),
         },
+        group_formats: match kind.schema().filter(|_| kind.is_typed() && kind != TableKind::Raw) {
+            Some(schema) => {
+                let others = configuration.defined_formats().filter(|kind| *kind != configuration.row_format);
+                others.map(|kind| definition_of(kind, &schema)).collect()
+            }
+            None => Vec::new(),
+        },
         layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
         layout_auto: configuration.layout_auto && kind.has_columns(),
         buffer: match kind {

@@ -5,6 +5,7 @@
 //! 1. Level 0 is the table's rows. Each group of a level parts in two with a probability of a third, anywhere, so that
 //!    every group lies within one above.
 //! 2. Each group has the table's format, the packed one or is columnar, each level is tiered, leveled or two-phase.
+//!    In some tables packed groups below level 0 have another format of rows instead.
 //!
 //! One table in eight has transformers instead, a user's map among them. Its layout follows from these and stays, and
 //! it has neither indexes nor views nor a compaction buffer: all of them are refused where rows are mapped. Of the
@@ -113,11 +114,29 @@ impl Configuration {
     /// Rows in JSON, or in a format that is defined at run time instead.
     fn in_some_format(self, rng: &mut SmallRng) -> Self {
         if self.row_format != RowFormatKind::Json {
-            return self;
+            return self.with_groups_in_any_format(rng);
         }
         let row_format = *pick(rng, &[RowFormatKind::Json, RowFormatKind::Protobuf, RowFormatKind::FlatBuffers]);
         let layouts = in_format(self.layouts.iter().map(String::as_str), row_format);
-        Self { row_format, layouts, ..self }
+        Self { row_format, layouts, ..self }.with_groups_in_any_format(rng)
+    }
+
+    /// Some of the packed groups below level 0 in other formats of rows; not where columns change, which leaves no
+    /// others than packed ones.
+    fn with_groups_in_any_format(mut self, rng: &mut SmallRng) -> Self {
+        if self.changing_columns || rng.random() {
+            return self;
+        }
+        let formats = [RowFormatKind::Json, RowFormatKind::Protobuf, RowFormatKind::FlatBuffers, RowFormatKind::Packed];
+        for layout in &mut self.layouts {
+            let (top, below) = layout.split_once('\n').unwrap_or((layout, ""));
+            let words = below.split_inclusive([' ', '\n']).map(|word| match word.trim_end() {
+                "packed" => word.replace("packed", pick(rng, &formats).name()),
+                _ => word.to_owned(),
+            });
+            *layout = format!("{top}\n{}", words.collect::<String>());
+        }
+        self
     }
 }
 
@@ -201,6 +220,9 @@ mod tests {
             let is_above = |layout: &String| layout.starts_with(&format!("L0 tiered: * {kind}"));
             assert!(!of_kind.is_empty(), "{kind}");
             assert!(kind == RowFormatKind::Packed || of_kind.iter().all(|drawn| drawn.layouts.iter().all(is_above)));
+            let is_below = |layout: &String| layout.lines().skip(1).any(|level| level.contains(kind.name()));
+            let others = drawn.iter().filter(|drawn| drawn.row_format != kind);
+            assert!(others.flat_map(|drawn| &drawn.layouts).any(is_below), "{kind}");
         }
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use mycelium::rows::{RowFormat, encode_key, encode_key_prefix, prefix_successor};
-use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
+use mycelium::rows::{encode_key, encode_key_prefix, prefix_successor};
+use mycelium::transform::{LinkOptions, Registry, TransformerSet};
 use mycelium::{
     ArchiveOptions, Buffering, Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout,
     LeveledOptions, Options, Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions,
@@ -161,21 +161,27 @@ pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> 
     let shaped = args.row_format != RowFormatKind::Packed
         || args.layout.is_some()
         || args.layout_auto
+        || !args.group_format.is_empty()
         || !args.transform.is_empty();
     let row_format = RowFormatDefinition {
         kind: args.row_format,
         definition: args.definition.as_ref().map(read_file).transpose()?.unwrap_or_default(),
         root: args.message.clone().unwrap_or_default(),
     };
+    let of_groups = args.group_format.iter().map(|of| {
+        let definition = read_file(&of.definition)?;
+        Ok(RowFormatDefinition { kind: of.kind, definition, root: of.message.clone() })
+    });
+    let group_formats = of_groups.collect::<Result<Vec<_>, Failure>>()?;
+    let formats = TableOptions { row_format, group_formats, ..TableOptions::default() };
     let layout = match schema {
-        Some(schema) => layout_option(args, schema, &row_format)?,
+        Some(schema) => layout_option(args, schema, &formats)?,
         None if shaped => {
             return Err(Failure::usage("layouts and row formats are for typed tables").hint("give --schema"));
         }
         None => None,
     };
     Ok(TableOptions {
-        row_format,
         layout,
         layout_auto: args.layout_auto,
         policy: match args.policy {
@@ -197,27 +203,21 @@ pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> 
         deeper_block_sizes: args.block_size.iter().skip(1).copied().collect(),
         filter_bits: vec![args.filter_bits],
         prefix_filter: args.prefix_filter,
-        ..TableOptions::default()
+        ..formats
     })
 }
 
-/// The layout that is given, or that the transformers given link to.
-fn layout_option(
-    args: &TableOptionArgs,
-    schema: &Schema,
-    row_format: &RowFormatDefinition,
-) -> Result<Option<Layout>, Failure> {
+/// The layout that is given, or that the transformers given link to; `options` have the row formats.
+fn layout_option(args: &TableOptionArgs, schema: &Schema, options: &TableOptions) -> Result<Option<Layout>, Failure> {
     if let Some(text) = &args.layout {
         return layout(text, schema).map(Some);
     }
     if args.transform.is_empty() {
         return Ok(None);
     }
-    let schema = Arc::new(schema.clone());
-    let own = RowFormat::new(row_format.kind, schema.clone(), &row_format.definition, &row_format.root)?;
-    let formats = Arc::new(Formats::new(schema).with(own)?);
+    let formats = Arc::new(options.formats(Arc::new(schema.clone()))?);
     let set = TransformerSet::parse(&args.transform.join("\n"))?;
-    let source = GroupFormat::Row(row_format.kind);
+    let source = GroupFormat::Row(options.row_format.kind);
     let linked = Registry::built_in().link(&set, &formats, source, &LinkOptions::default())?;
     if !linked.derived_tables().is_empty() {
         return Err(

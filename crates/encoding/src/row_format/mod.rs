@@ -226,8 +226,7 @@ impl RowFormat {
     /// [`ErrorKind::InvalidArgument`] names the column and the field that do not fit, or says what is wrong with the
     /// definition.
     pub fn new(kind: RowFormatKind, schema: Arc<Schema>, definition: &[u8], root: &str) -> Result<Self> {
-        let is_given = matches!(kind, RowFormatKind::Protobuf | RowFormatKind::FlatBuffers);
-        if !is_given && (!definition.is_empty() || !root.is_empty()) {
+        if !kind.takes_definition() && (!definition.is_empty() || !root.is_empty()) {
             return Err(Error::invalid(format!("the row format {kind} takes no definition")));
         }
         let codec: Option<Box<dyn Codec>> = match kind {

@@ -378,6 +378,7 @@ fn derived_options(options: &TableOptions) -> TableOptions {
     TableOptions {
         policy: Policy::Tiered(derived_tiers(&options.policy)),
         row_format: RowFormatDefinition { kind: RowFormatKind::Packed, ..RowFormatDefinition::default() },
+        group_formats: Vec::new(),
         layout: None,
         layout_auto: false,
         transformers: None,

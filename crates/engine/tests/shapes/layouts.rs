@@ -5,14 +5,15 @@ use std::ops::{Bound, Range};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use mycelium_base::{ColumnSet, RowFormatKind, TableId};
+use mycelium_base::{ColumnSet, Group, RowFormatKind, TableId};
 use mycelium_encoding::row_format::{Covers, RowFormat, RowScratch};
-use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
     Background, Database, Durability, ErrorKind, IndexOptions, Layout, LeveledOptions, Options, Policy, ReadOptions,
     RowFormatDefinition, ScanOptions, Table, TableOptions, WriteBatch,
 };
+use mycelium_transform::TransformerSet;
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -100,16 +101,75 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
     }
 }
 
-/// A Protobuf writer leaves out a field of proto3 that it sets to 0, and there was no way to patch a column so.
-#[test]
-fn a_patch_sets_columns_to_defaults_that_its_payload_leaves_out() {
+/// A descriptor set with `message Row { int32 n = 1; string s = 2; }`.
+fn protobuf() -> RowFormatDefinition {
     let bytes = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8][..], bytes].concat();
     let field = |name: &[u8], number: u8, kind: u8| [bytes(1, name), vec![24, number, 32, 1, 40, kind]].concat();
     let fields = [bytes(2, &field(b"n", 1, 5)), bytes(2, &field(b"s", 2, 9))].concat();
     let message = [bytes(1, b"Row"), fields].concat();
     let file = [bytes(2, b"t"), bytes(4, &message), bytes(12, b"proto3")].concat();
-    let row_format =
-        RowFormatDefinition { kind: RowFormatKind::Protobuf, definition: bytes(1, &file), root: "t.Row".into() };
+    RowFormatDefinition { kind: RowFormatKind::Protobuf, definition: bytes(1, &file), root: "t.Row".into() }
+}
+
+/// A table had the definition of its own row format only, so that JSON could become packed rows and no others.
+#[test]
+fn rows_could_be_converted_to_packed_ones_only() {
+    let disk = Arc::new(MemoryDisk::new());
+    let options = || Options { disk: disk.clone(), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options()).unwrap();
+    let schema = Schema::parse("id int64 not null, n int32, s utf8, primary key (id)").unwrap();
+    let of = |group_formats: Vec<RowFormatDefinition>, set: &str| TableOptions {
+        row_format: RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() },
+        transformers: Some(TransformerSet::parse(set).unwrap()),
+        group_formats,
+        ..TableOptions::default()
+    };
+    let convert = "convert json to protobuf";
+    let refused = database.create_typed_table("t", schema.clone(), of(Vec::new(), convert)).unwrap_err();
+    assert!(refused.to_string().contains("no definition of its rows in protobuf"), "{refused}");
+    for unfit in [vec![protobuf(), protobuf()], vec![RowFormatDefinition::default()]] {
+        let refused = database.create_typed_table("t", schema.clone(), of(unfit, convert)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    }
+    let of_bytes = TableOptions { group_formats: vec![protobuf()], ..TableOptions::default() };
+    assert_eq!(database.create_table("bytes", of_bytes).unwrap_err().kind(), ErrorKind::InvalidArgument);
+
+    let table = database.create_typed_table("t", schema, of(vec![protobuf()], convert)).unwrap();
+    let rows: [(&[u8], &[u8]); 3] = [
+        (br#"{"n":5,"s":"a"}"#, &[8, 5, 18, 1, b'a']),
+        (br#"{"n":null,"s":"b"}"#, &[18, 1, b'b']),
+        (br#"{"n":0,"s":null}"#, &[]),
+    ];
+    let key = |id: usize| [DatumRef::Int64(id as i64)];
+    for (id, (json, _)) in rows.iter().enumerate() {
+        table.put_payload(&key(id), json, Durability::Os).unwrap();
+    }
+    let check = |table: &Table| {
+        for (id, (json, message)) in rows.iter().enumerate() {
+            let get = |kind| table.get_payload(&key(id), kind, &ReadOptions::default()).unwrap().unwrap();
+            assert_eq!(get(RowFormatKind::Json).bytes, *json);
+            assert_eq!(get(RowFormatKind::Protobuf).bytes, *message);
+            // What proto3 cannot tell apart is said beside the message.
+            assert_eq!(get(RowFormatKind::Protobuf).nulls.len(), usize::from(id > 0));
+        }
+    };
+    check(&table);
+    database.compact(&table).unwrap();
+    check(&table);
+    let levels = &database.metrics().tables[0].levels;
+    let held: Vec<String> =
+        levels.iter().flat_map(|level| &level.groups).flat_map(|group| &group.group).map(Group::to_string).collect();
+    assert_eq!(held, ["1-2/protobuf"]);
+    let added = database.add_column(&table, Column::new("later", ColumnType::Int32)).unwrap_err();
+    assert_eq!(added.kind(), ErrorKind::Unsupported);
+    drop((table, database));
+    check(&Database::open("db", options()).unwrap().table("t").unwrap());
+}
+
+/// A Protobuf writer leaves out a field of proto3 that it sets to 0, and there was no way to patch a column so.
+#[test]
+fn a_patch_sets_columns_to_defaults_that_its_payload_leaves_out() {
+    let row_format = protobuf();
     let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
     let database = Database::open("db", options).unwrap();
     let schema = Schema::parse("id int64 not null, n int32, s utf8, primary key (id)").unwrap();

@@ -120,11 +120,9 @@ struct RowText {
 impl RowText {
     fn of(record: &TableRecord) -> Result<Self, Failure> {
         let definition = TableDefinition::decode(&record.definition)?;
-        let format = definition.options.row_format;
         let Some(schema) = definition.schema.map(Arc::new) else { return Ok(Self { typed: None }) };
-        let own = RowFormat::new(format.kind, schema.clone(), &format.definition, &format.root)?;
-        let whole = Group::new(schema.value_columns(), GroupFormat::Row(format.kind));
-        Ok(Self { typed: Some((Formats::new(schema).with(own)?, whole)) })
+        let whole = Group::new(schema.value_columns(), GroupFormat::Row(definition.options.row_format.kind));
+        Ok(Self { typed: Some((definition.options.formats(schema)?, whole)) })
     }
 
     fn schema(&self) -> Option<&mycelium::Schema> {

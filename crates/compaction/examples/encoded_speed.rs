@@ -5,8 +5,9 @@
 //! A case is `COLUMNS-RUNS`. Columns: `dictionary` (the paper's, LSM-OPD §5.1: one text of 64 bytes, of 1 % of the rows
 //! distinct), `texts` (the same, all distinct), `integers` (eight), `mixed` (as lineitem of TPC-H: integers, decimals,
 //! dates, short texts, a comment). Runs: `levels` (a run of a tenth of the rows, each newer than one below, over a run
-//! of all) and `tiers` (four runs of scattered rows). CPU time of the best round is printed, which stands on a busy
-//! machine, and whether both jobs gave the same bytes, which they do where the files are cut at the same keys.
+//! of all) and `tiers` (four runs of scattered rows); and, of the jobs that encode rows, `rows` (as `levels`, but the
+//! newer ones are rows) and `load` (every second row is a new one). CPU time of the best round is printed, which stands
+//! on a busy machine, and whether both jobs gave the same bytes, which they do where the files are cut at the same keys.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,11 +18,14 @@ use std::sync::Arc;
 
 use measuring::{Sink, Source, cpu_nanoseconds};
 use mycelium_base::hash::mix;
-use mycelium_base::{ColumnSet, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, Trailer};
+use mycelium_base::{
+    ColumnSet, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, RowFormatKind, Trailer,
+};
 use mycelium_cache::BlockCache;
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
-use mycelium_compaction::{FixedPartitioner, encoded_job};
-use mycelium_encoding::{DatumRef, PackedLayout, Schema};
+use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
+use mycelium_compaction::{FixedPartitioner, GroupCursor, encoded_job};
+use mycelium_encoding::{DatumRef, FragmentFormat, PackedLayout, Schema};
 use mycelium_merge::MergingCursor;
 use mycelium_sst::{CursorOptions, EncodedCursor, OpenOptions, RunCursor, SstFile, SstWriter, SstWriterOptions};
 use mycelium_vfs::WritableFile;
@@ -146,12 +150,15 @@ impl Table {
         if self.distinct.len() == 2 { format!("{spread:016x}").into_bytes() } else { number.to_be_bytes().to_vec() }
     }
 
-    /// A run of the rows that `is_in` names, in versions of this number.
-    fn run(&self, version: u64, is_in: impl Fn(u64) -> bool) -> Arc<SstFile> {
+    /// A run of the rows that `is_in` names, in versions of this number, as columns or as rows.
+    fn run(&self, version: u64, format: GroupFormat, is_in: impl Fn(u64) -> bool) -> Arc<SstFile> {
         let sink = Sink::default();
         let options = SstWriterOptions { file_number: version, block_size: BLOCK_SIZE, ..SstWriterOptions::default() };
         let writer = SstWriter::new(Box::new(sink.clone()), options).unwrap();
-        let mut writer = writer.with_columns(self.group.clone(), self.schema.clone());
+        let mut writer = match format {
+            GroupFormat::Columnar => writer.with_columns(self.group.clone(), self.schema.clone()),
+            GroupFormat::Row(_) => writer.with_group(None),
+        };
         let mut value = Vec::new();
         for number in (0..self.rows).filter(|&number| is_in(number)) {
             value.clear();
@@ -166,9 +173,13 @@ impl Table {
     }
 
     fn runs(&self, kind: &str) -> Vec<Arc<SstFile>> {
+        let (columns, rows) = (GroupFormat::Columnar, GroupFormat::Row(RowFormatKind::Packed));
+        let is_tenth = |number| mix(number).is_multiple_of(10);
         match kind {
-            "levels" => vec![self.run(2, |number| mix(number).is_multiple_of(10)), self.run(1, |_| true)],
-            _ => (0..4).map(|run| self.run(run + 1, |number| mix(number) % 4 == run)).collect(),
+            "levels" => vec![self.run(2, columns, is_tenth), self.run(1, columns, |_| true)],
+            "rows" => vec![self.run(2, rows, is_tenth), self.run(1, columns, |_| true)],
+            "load" => vec![self.run(2, rows, |number| number % 2 == 1), self.run(1, columns, |number| number % 2 == 0)],
+            _ => (0..4).map(|run| self.run(run + 1, columns, |number| mix(number) % 4 == run)).collect(),
         }
     }
 
@@ -203,21 +214,59 @@ impl Table {
         };
         output.unwrap()
     }
+
+    /// Of a run of rows over one of columns.
+    fn encode_rows(&self, runs: &[Arc<SstFile>], is_encoded: bool) -> JobOutput {
+        let options = CursorOptions { fill_cache: false, read_ahead: 256 << 10, ..CursorOptions::default() };
+        let mut context = Context { schema: self.schema.clone(), files: 0 };
+        let mut partitioner = FixedPartitioner::new(TARGET_SIZE);
+        let values = |run: &Arc<SstFile>| RunCursor::new(vec![run.clone()], options);
+        let output = if is_encoded {
+            let cells = EncodedCursor::new(vec![runs[1].clone()], options, self.layout.clone());
+            let sources = vec![GroupCursor::Values(values(&runs[0])), GroupCursor::Cells(cells)];
+            encoded_job::run_shaped(self.shaped_input(sources), &mut partitioner, &mut context)
+        } else {
+            shaped_job::run(self.shaped_input(runs.iter().map(values).collect()), &mut partitioner, &mut context)
+        };
+        output.unwrap()
+    }
+
+    fn shaped_input<C>(&self, sources: Vec<C>) -> ShapedInput<'static, C> {
+        let columnar = FragmentFormat::columnar(self.schema.clone(), self.group.columns.clone());
+        let packed = FragmentFormat::packed(self.schema.clone(), self.group.columns.clone());
+        let feeds = [&packed, &columnar].map(|source| Some(source.reshape(&columnar).unwrap()));
+        let output = OutputGroup {
+            group: Some(self.group.clone()),
+            making: Making::Reshaped { feeds: feeds.into(), combiner: columnar.combiner() },
+            fragments: Some(self.layout.clone()),
+            watch: None,
+            range_deletes: Arc::new(RangeDeleteSet::default()),
+            are_oldest: true,
+            writer: SstWriterOptions { block_size: BLOCK_SIZE, ..SstWriterOptions::default() },
+        };
+        let splitters = sources.iter().map(|_| None).collect();
+        ShapedInput { sources, splitters, outputs: vec![output], snapshots: Vec::new(), lower: None, upper: None }
+    }
 }
 
 /// Runs both jobs in turn and prints what each takes.
-fn compare(case: &str, table: &Table, runs: &[Arc<SstFile>], (rounds, only): (u32, &str)) {
+fn compare(case: &str, table: &Table, kind: &str, (rounds, only): (u32, &str)) {
+    let (runs, has_rows) = (table.runs(kind), ["rows", "load"].contains(&kind));
     let (mut spent, mut entries, mut raw_bytes) = ([u64::MAX; 2], 0, 0);
     let mut checksums: [Vec<u64>; 2] = Default::default();
     for _ in 0..rounds {
         for (way, _) in ["rows", "encoded"].into_iter().enumerate().filter(|(_, name)| name.starts_with(only)) {
             let is_encoded = way == 1;
             let before = cpu_nanoseconds();
-            let output = table.compact(runs, is_encoded);
+            let output = match has_rows {
+                true => table.encode_rows(&runs, is_encoded),
+                false => table.compact(&runs, is_encoded),
+            };
             spent[way] = spent[way].min(cpu_nanoseconds() - before);
             entries = output.entries.entries_in;
             raw_bytes = output.files.iter().map(|(_, file)| file.raw_key_bytes + file.raw_value_bytes).sum();
-            assert_eq!(output.entries_encoded, if is_encoded { output.entries.entries_out } else { 0 });
+            let all = if has_rows { output.entries_encoded } else { output.entries.entries_out };
+            assert_eq!(output.entries_encoded, if is_encoded { all } else { 0 });
             checksums[way] = output.files.iter().map(|(_, file)| file.checksum).collect();
         }
     }
@@ -241,11 +290,11 @@ fn main() {
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
     let job = arguments.next().unwrap_or_default();
     for columns in ["dictionary", "texts", "integers", "mixed"] {
-        for kind in ["levels", "tiers"] {
+        for kind in ["levels", "tiers", "rows", "load"] {
             let case = format!("{columns}-{kind}");
             if case.starts_with(&only) {
                 let table = Table::new(columns, rows);
-                compare(&case, &table, &table.runs(kind), (rounds, &job));
+                compare(&case, &table, kind, (rounds, &job));
             }
         }
     }

@@ -156,6 +156,7 @@ fn change(runs: &[Arc<SstFile>], from: &FragmentFormat, to: &[FragmentFormat]) {
             feeds: (0..RUNS).map(|_| Some(from.reshape(format).unwrap())).collect(),
             combiner: format.combiner(),
         },
+        fragments: None,
         watch: None,
         range_deletes: Arc::new(RangeDeleteSet::default()),
         are_oldest: false,

@@ -25,8 +25,10 @@ use mycelium_base::Result;
 use mycelium_merge::MergingCursor;
 use mycelium_sst::EncodedCursor;
 
+use crate::group_cursor::GroupCursor;
 use crate::job::{self, JobContext, JobInput, JobOutput};
 use crate::partitioner::Partitioner;
+use crate::shaped_job::{self, ShapedInput};
 
 /// As [`job::run`], of inputs with the columns of the output's group, where no value is mapped and no summary made.
 ///
@@ -38,4 +40,17 @@ pub fn run(
     context: &mut dyn JobContext,
 ) -> Result<JobOutput> {
     job::run_picking(input, |entries| entries.current().and_then(EncodedCursor::pick), partitioner, context)
+}
+
+/// As [`shaped_job::run`], where the cursors of columnar inputs with the columns of an output group are encoded ones, and
+/// such a group has its [`fragments`](shaped_job::OutputGroup::fragments).
+///
+/// # Errors
+/// As [`shaped_job::run`].
+pub fn run_shaped(
+    input: ShapedInput<'_, GroupCursor>,
+    partitioner: &mut dyn Partitioner,
+    context: &mut dyn JobContext,
+) -> Result<JobOutput> {
+    shaped_job::run_picking(input, GroupCursor::pick, partitioner, context)
 }

@@ -19,6 +19,7 @@ pub mod buffer;
 mod busy;
 mod connected_parts;
 pub mod encoded_job;
+mod group_cursor;
 mod in_step;
 pub mod job;
 pub mod leveled;
@@ -40,6 +41,7 @@ mod units;
 
 pub use buffer::trim;
 pub use busy::{BusyFiles, JobId};
+pub use group_cursor::GroupCursor;
 pub use leveled::LeveledPolicy;
 pub use options::{Buffering, Deferral, LeveledOptions, PickPriority, TieredOptions};
 pub use partitioner::{AlignedPartitioner, FixedPartitioner, Partitioner};

@@ -10,11 +10,14 @@
 //! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies
 //!    outside the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for
 //!    each state that the present or a live snapshot sees.
-//! 4. Where the largest of the groups' files is to end, or one holds as much in memory as it may, all end that have the
+//! 4. A row of a columnar input that goes into a group of the same columns, and is all that there is of its key there,
+//!    is a *pick* as in [`crate::encoded_job`]: its cells are taken as they are. So what comes down as rows is encoded
+//!    once, and what it meets there is not decoded (LSM-OPD §4.2.1, algorithm 1).
+//! 5. Where the largest of the groups' files is to end, or one holds as much in memory as it may, all end that have the
 //!    least size; those of narrow groups go on to a later one of these keys. So siblings stay aligned, and each group
 //!    has files of its own target size.
 //!
-//! The entries of one key in one group are held in memory, nothing else.
+//! The entries of one key in one group are held in memory, and the block of its last pick; nothing else.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,13 +27,13 @@ use mycelium_base::{
     Combiner, Cursor, Error, Group, MAX_SEQUENCE_NUMBER, Operation, RangeDeleteSet, ReadCounters, Result,
     SequenceNumber, Trailer,
 };
-use mycelium_encoding::Reshape;
 use mycelium_encoding::row_format::{Cuts, RowScratch, RowSplitter, SplitRow};
+use mycelium_encoding::{PackedLayout, Reshape};
 use mycelium_merge::{
     ColumnMerge, CompactionStream, FragmentHistory, KeyHistory, MergingCursor, StreamCounters, Watch,
     retain_range_deletes,
 };
-use mycelium_sst::{SstWriterOptions, nanoseconds_since};
+use mycelium_sst::{ColumnBlock, Pick, SstWriterOptions, nanoseconds_since, write_fragment};
 
 use crate::job::{Content, JobContext, JobOutput, Outputs, SAMPLE, StageTimes, ends_before};
 use crate::partitioner::Partitioner;
@@ -58,6 +61,8 @@ pub struct OutputGroup<'w> {
     pub group: Option<Arc<Group>>,
     /// How its rows come from the sources' entries.
     pub making: Making,
+    /// Of a columnar group, how its fragments are packed.
+    pub fragments: Option<Arc<PackedLayout>>,
     /// Is told what becomes of its entries; where rows are joined, only what is made.
     pub watch: Option<&'w mut dyn Watch>,
     /// The range deletes of the sources that feed it.
@@ -91,10 +96,20 @@ pub enum Making {
     },
 }
 
-/// Runs a job to its end. On an error the outputs made so far are the caller's to remove. The files of all groups are
-/// in [`JobOutput::files`], each naming its group.
+/// Runs a job to its end, of sources whose values are looked at. On an error the outputs made so far are the caller's
+/// to remove. The files of all groups are in [`JobOutput::files`], each naming its group.
 pub fn run<C: Cursor>(
     input: ShapedInput<'_, C>,
+    partitioner: &mut dyn Partitioner,
+    context: &mut dyn JobContext,
+) -> Result<JobOutput> {
+    run_picking(input, |_| None, partitioner, context)
+}
+
+/// As [`run`]; `pick` gives the cells of a source's entry, if the source has the columns of the one group that it feeds.
+pub(crate) fn run_picking<C: Cursor>(
+    input: ShapedInput<'_, C>,
+    pick: impl Fn(&C) -> Option<Pick<'_>>,
     partitioner: &mut dyn Partitioner,
     context: &mut dyn JobContext,
 ) -> Result<JobOutput> {
@@ -121,16 +136,17 @@ pub fn run<C: Cursor>(
         until_sample = if until_sample == 0 { SAMPLE } else { until_sample - 1 };
         loop {
             let sampled = (until_sample == 0).then(Instant::now);
-            let (source, trailer, value) = (entries.source(), entries.trailer(), entries.value());
+            let (source, trailer) = (entries.source(), entries.trailer());
             let split = match &splitters[source] {
                 Some(splitter) if matches!(trailer.operation(), Operation::Put | Operation::Patch) => {
-                    splitter.split(value, &mut cuts)?
+                    splitter.split(entries.value(), &mut cuts)?
                 }
                 _ => None,
             };
+            let cells = entries.current().and_then(&pick);
             for (part, sibling) in siblings.iter_mut().enumerate() {
                 let split = split.filter(|split| split.has_part(part)).map(|split| (split, part));
-                sibling.take(source, trailer, (value, split), &mut scratch)?;
+                sibling.take(source, trailer, &Given { entry: &entries, split, cells }, &mut scratch)?;
             }
             retrieve += sampled.map_or(0, nanoseconds_since) * u64::from(SAMPLE);
             entries.next()?;
@@ -192,6 +208,7 @@ fn finish(
     let mut waiting = 0;
     for mut sibling in siblings {
         result.entries += sibling.counters();
+        result.entries_encoded += sibling.encoded;
         sibling.outputs.finish_last(upper.clone(), *context.borrow_mut())?;
         result.stages += sibling.outputs.stages();
         waiting += sibling.outputs.waiting();
@@ -202,17 +219,71 @@ fn finish(
     Ok(result)
 }
 
+/// What a sibling is given of an entry.
+struct Given<'e, C> {
+    /// Stands on it: its value is asked for where it is needed.
+    entry: &'e C,
+    /// The value, taken apart, and which part is the sibling's.
+    split: Option<(SplitRow<'e>, usize)>,
+    /// Its cells, if they may be taken as they are.
+    cells: Option<Pick<'e>>,
+}
+
 /// One output group at work.
 struct Sibling<'c, 'w> {
     outputs: Outputs,
     deciding: Deciding<'c, 'w>,
+    /// Rows whose cells went through as they are.
+    encoded: u64,
+}
+
+/// The cells of a row that is the only entry of its key so far, in place of its value.
+#[derive(Default)]
+struct OnlyCells {
+    fragments: Option<Arc<PackedLayout>>,
+    /// That of the last row.
+    block: Option<Arc<ColumnBlock>>,
+    row: Option<usize>,
+    value: Vec<u8>,
+}
+
+impl OnlyCells {
+    fn keep(&mut self, (block, row): Pick<'_>) {
+        if !self.block.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, block)) {
+            self.block = Some(block.clone());
+        }
+        self.row = Some(row);
+    }
+
+    fn pick(&self) -> Option<Pick<'_>> {
+        self.block.as_ref().zip(self.row)
+    }
+
+    /// The value, if there are cells.
+    fn value(&mut self) -> Result<Option<&[u8]>> {
+        let (Some(block), Some(row), Some(fragments)) = (&self.block, self.row, &self.fragments) else {
+            return Ok(None);
+        };
+        self.value.clear();
+        write_fragment(fragments, (block, row), &mut self.value)?;
+        Ok(Some(&self.value))
+    }
+
+    /// The entry is not the only one, or must be looked at: gives it its value.
+    fn give_value(&mut self, history: &mut KeyHistory) -> Result<()> {
+        if let Some(value) = self.value()? {
+            history.set_last(value);
+        }
+        self.row = None;
+        Ok(())
+    }
 }
 
 type IsBase<'c> = Box<dyn FnMut(&[u8]) -> bool + 'c>;
 
 #[expect(clippy::large_enum_variant, reason = "one per output group")]
 enum Deciding<'c, 'w> {
-    Stream { feeds: Vec<Option<Reshape>>, stream: CompactionStream<'w, KeyHistory, IsBase<'c>> },
+    Stream { feeds: Vec<Option<Reshape>>, stream: CompactionStream<'w, KeyHistory, IsBase<'c>>, cells: OnlyCells },
     Join(Box<Joiner<'w>>),
 }
 
@@ -240,7 +311,8 @@ impl<'c, 'w> Sibling<'c, 'w> {
                     is_base,
                     output.are_oldest,
                 );
-                Deciding::Stream { feeds, stream: stream.watched_by(output.watch) }
+                let cells = OnlyCells { fragments: output.fragments, ..OnlyCells::default() };
+                Deciding::Stream { feeds, stream: stream.watched_by(output.watch), cells }
             }
             Making::Joined { kinds, merge, reshape, range_deletes } => Deciding::Join(Box::new(Joiner {
                 kinds,
@@ -258,38 +330,51 @@ impl<'c, 'w> Sibling<'c, 'w> {
                 counters: StreamCounters::default(),
             })),
         };
-        Self { outputs, deciding }
+        Self { outputs, deciding, encoded: 0 }
     }
 
     /// The entries of `key` follow.
     fn begin(&mut self, key: &[u8]) {
         match &mut self.deciding {
-            Deciding::Stream { stream, .. } => stream.input_mut().begin(key),
+            Deciding::Stream { stream, cells, .. } => {
+                stream.input_mut().begin(key);
+                cells.row = None;
+            }
             Deciding::Join(joiner) => joiner.history.begin(key),
         }
     }
 
-    /// Takes the next older entry of the key; its value may have been split, and which part of it is this group's.
+    /// Takes the next older entry of the key.
     #[inline]
     fn take(
         &mut self,
         source: usize,
         trailer: Trailer,
-        (value, split): (&[u8], Option<(SplitRow<'_>, usize)>),
+        given: &Given<'_, impl Cursor>,
         scratch: &mut RowScratch,
     ) -> Result<()> {
         match &mut self.deciding {
-            Deciding::Stream { feeds, stream } => {
+            Deciding::Stream { feeds, stream, cells } => {
                 let Some(reshape) = &feeds[source] else { return Ok(()) };
-                stream.input_mut().push(trailer, |out| match (split, trailer.operation()) {
+                let history = stream.input_mut();
+                if let Some(pick) = given.cells
+                    && history.is_empty()
+                    && trailer.operation() == Operation::Put
+                    && cells.fragments.is_some()
+                {
+                    cells.keep(pick);
+                    return history.push(trailer, |_| Ok(true));
+                }
+                cells.give_value(history)?;
+                history.push(trailer, |out| match (given.split, trailer.operation()) {
                     (Some((split, part)), _) => Ok(split.append(part, out)),
-                    (None, Operation::Put) => reshape.apply_row(value, scratch, out),
-                    (None, Operation::Patch) => reshape.apply(value, scratch, out),
+                    (None, Operation::Put) => reshape.apply_row(given.entry.value(), scratch, out),
+                    (None, Operation::Patch) => reshape.apply(given.entry.value(), scratch, out),
                     (None, _) => Ok(true),
                 })
             }
             Deciding::Join(joiner) => {
-                joiner.take(source, trailer, value);
+                joiner.take(source, trailer, given.entry.value());
                 Ok(())
             }
         }
@@ -298,10 +383,18 @@ impl<'c, 'w> Sibling<'c, 'w> {
     /// The key's entries are complete: writes what survives of them.
     fn settle(&mut self, context: &RefCell<&mut dyn JobContext>) -> Result<()> {
         match &mut self.deciding {
-            Deciding::Stream { stream, .. } => {
+            Deciding::Stream { stream, cells, .. } => {
                 if let Some((key, trailer, value)) = stream.only_row() {
-                    return self.outputs.add(key, trailer, Content::Value(value), context);
+                    let content = match cells.pick() {
+                        Some(pick) if self.outputs.takes_cells(context)? => {
+                            self.encoded += 1;
+                            Content::Cells(pick)
+                        }
+                        _ => Content::Value(cells.value()?.unwrap_or(value)),
+                    };
+                    return self.outputs.add(key, trailer, content, context);
                 }
+                cells.give_value(stream.input_mut())?;
                 stream.restart();
                 while stream.advance()? {
                     self.outputs.add(stream.key(), stream.trailer(), Content::Value(stream.value()), context)?;

@@ -19,9 +19,11 @@ use mycelium_base::{
     ColumnSet, Error, FileNumber, Group, GroupFormat, RangeDelete, RangeDeleteSet, Result, SequenceNumber, TableId,
 };
 use mycelium_compaction::job::{self, JobInput, JobOutput, Rules};
-use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
-use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, encoded_job, subcompaction_cuts};
-use mycelium_encoding::{FragmentFormat, PackedLayout, ValueMap};
+use mycelium_compaction::shaped_job::{Making, OutputGroup, ShapedInput};
+use mycelium_compaction::{
+    CompactionPlan, GroupCursor, JobId, KeySample, OlderFiles, Reason, encoded_job, subcompaction_cuts,
+};
+use mycelium_encoding::{FragmentFormat, PackedLayout, Schema, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
 use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile, SstWriterOptions};
@@ -417,7 +419,7 @@ impl Inner {
             return Err(Error::invalid("a compaction maps values and changes column groups at once"));
         } else {
             let input = shaped_input(taken, &older_files, snapshots, lower, upper, &mut watches)?;
-            shaped_job::run(input, &mut *partitioner, &mut context)?
+            encoded_job::run_shaped(input, &mut *partitioner, &mut context)?
         };
         let (mut derived, mut guessed) = (Vec::new(), Vec::new());
         for watch in watches {
@@ -694,7 +696,7 @@ fn shaped_input<'w>(
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     watches: &'w mut [IndexWatch<'_, '_>],
-) -> Result<ShapedInput<'w, RunCursor>> {
+) -> Result<ShapedInput<'w, GroupCursor>> {
     let (plan, table) = (&taken.plan, &taken.table);
     let formats = table.typed_formats()?;
     let mut sources = Vec::with_capacity(plan.inputs.len());
@@ -705,9 +707,11 @@ fn shaped_input<'w>(
     let mut outputs = Vec::with_capacity(plan.outputs.len());
     for (((group, format), older), watch) in plan.outputs.iter().zip(&made).zip(older).zip(watches) {
         let feeds = |file: &FileMeta| file.overlaps_columns(format.columns()) || format.columns().is_empty();
+        let making = making(taken, format, &sources)?;
         outputs.push(OutputGroup {
             group: group.clone(),
-            making: making(taken, format, &sources)?,
+            fragments: fragments_of(group.as_deref(), &making, formats.schema()),
+            making,
             watch: asked(watch),
             range_deletes: Arc::new(input_range_deletes(taken, feeds)),
             are_oldest: plan.output_level > 0 && older.is_empty() && taken.indexes.is_empty(),
@@ -722,7 +726,28 @@ fn shaped_input<'w>(
     let parts: Vec<_> =
         outputs.iter().zip(&made).map(|(output, format)| is_reshaped(output).then_some(format)).collect();
     let splitters = sources.iter().map(|source| source.splitter(&parts)).collect();
-    Ok(ShapedInput { sources: input_cursors(taken)?, splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
+    let sources = group_cursors(taken, outputs.iter().flat_map(|output| &output.fragments))?;
+    Ok(ShapedInput { sources, splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
+}
+
+/// How the fragments of a group are packed whose rows may come as cells: a columnar one that puts no rows together.
+fn fragments_of(group: Option<&Group>, making: &Making, schema: &Arc<Schema>) -> Option<Arc<PackedLayout>> {
+    let group = group.filter(|group| group.format == GroupFormat::Columnar)?;
+    matches!(making, Making::Reshaped { .. }).then(|| Arc::new(PackedLayout::of(schema.clone(), &group.columns)))
+}
+
+/// One cursor per input run: encoded where it has the columns of one of these groups.
+fn group_cursors<'f>(
+    taken: &Taken,
+    fragments: impl Iterator<Item = &'f Arc<PackedLayout>> + Clone,
+) -> Result<Vec<GroupCursor>> {
+    cursors_over(taken, |files, options| {
+        let has_columns = |layout: &&Arc<PackedLayout>| files.iter().all(|file| file.has_columns(layout));
+        match fragments.clone().find(has_columns) {
+            Some(layout) => GroupCursor::Cells(EncodedCursor::new(files, options, layout.clone())),
+            None => GroupCursor::Values(RunCursor::new(files, options)),
+        }
+    })
 }
 
 /// How the rows of an output group come from the inputs: reshaped where each holds all of its columns or none, else

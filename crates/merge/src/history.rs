@@ -36,6 +36,20 @@ impl KeyHistory {
         Ok(())
     }
 
+    /// Whether there are no entries.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Gives the entry that was pushed last another value.
+    pub fn set_last(&mut self, value: &[u8]) {
+        if let Some((_, place)) = self.entries.last_mut() {
+            *place = self.bytes.len()..self.bytes.len() + value.len();
+            self.bytes.extend_from_slice(value);
+        }
+    }
+
     /// The entries, newest first.
     fn entries(&self) -> impl Iterator<Item = (Trailer, &[u8])> {
         self.entries.iter().map(|(trailer, place)| (*trailer, &self.bytes[place.clone()]))

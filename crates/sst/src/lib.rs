@@ -87,7 +87,7 @@ pub use checksum::{BLOCK_TRAILER_LEN, MAX_BLOCK_LEN, block_seed, open_block, sea
 pub use columnar::{
     CellLookup, ColumnBlock, ColumnFigures, ColumnPart, ColumnPosition, ColumnStatistics, ColumnZones,
     DictionaryFigures, Directory, EncodedCursor, FileFigures, FileStatistics, KeyWindow, PageBytes, Pick, RowCells,
-    WantedColumns, ZoneMap,
+    WantedColumns, ZoneMap, write_fragment,
 };
 pub use compression::{Compression, Decompressor};
 pub use cursor::{CursorOptions, SstCursor};

@@ -271,6 +271,7 @@ impl SstWriter {
         if self.columns.is_some() {
             self.add_to_columns(key, trailer, value)?;
         } else {
+            self.properties.raw_value_bytes += value.len() as u64;
             if self.ends_block(key.len() - shared, value.len()) {
                 self.finish_block()?;
             }
@@ -282,7 +283,6 @@ impl SstWriter {
         if !self.summaries.is_empty() {
             self.summaries.add(key, same_key, trailer, value);
         }
-        self.properties.raw_value_bytes += value.len() as u64;
         self.note_entry(key, trailer, shared, same_key);
         Ok(())
     }
@@ -315,10 +315,14 @@ impl SstWriter {
         Ok(())
     }
 
-    /// Adds an entry to the columns, behind all that was picked.
+    /// Adds an entry to the columns: among those whose cells are to be gathered, if there are such.
     fn add_to_columns(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
-        self.gather()?;
-        if self.columns.as_ref().is_some_and(|columns| columns.ends_block(key.len() + value.len())) {
+        let Some(columns) = &mut self.columns else { return Ok(()) };
+        if columns.has_picks() {
+            return if columns.add_among_cells(key, trailer, value)? { self.gather() } else { Ok(()) };
+        }
+        self.properties.raw_value_bytes += value.len() as u64;
+        if columns.ends_block(key.len() + value.len()) {
             self.end_columnar_block()?;
         }
         self.columns.as_mut().map_or(Ok(()), |columns| columns.add(key, trailer, value))

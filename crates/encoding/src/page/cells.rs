@@ -144,14 +144,24 @@ impl Cells {
             (Values::Wide(values), DatumRef::Decimal128(value)) => values.push(value),
             (Values::Ordinals(values), value) => match ordinal(value) {
                 Some(ordinal) => values.push(ordinal),
-                None => return Err(Error::invalid(format!("a page of {:?} takes no {value:?}", self.kind))),
+                None => return Err(self.takes_no(value)),
             },
-            (_, value) => return Err(Error::invalid(format!("a page of {:?} takes no {value:?}", self.kind))),
+            (_, value) => return Err(self.takes_no(value)),
         }
         if let Some(states) = &mut self.states {
             states.push(State::Value);
         }
         Ok(())
+    }
+
+    /// The number that stands for a value of a type that has one.
+    pub(super) fn ordinal(&self, value: DatumRef<'_>) -> Result<i64> {
+        ordinal(value).ok_or_else(|| self.takes_no(value))
+    }
+
+    #[cold]
+    pub(super) fn takes_no(&self, value: DatumRef<'_>) -> Error {
+        Error::invalid(format!("a page of {:?} takes no {value:?}", self.kind))
     }
 
     #[cold]

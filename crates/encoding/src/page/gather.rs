@@ -6,7 +6,8 @@
 //!    after the other.
 //! 2. [`Cells::pick`] appends those at the given places, a load and a store for each.
 //!
-//! [`Cells::append`] does both for rows that stay in their order.
+//! [`Cells::append`] does both for rows that stay in their order. Cells that come by themselves, as those of rows do,
+//! stand among those of pages ([`Cells::unpack_cell`]).
 //!
 //! Limit: 8 bytes a row are written by step 1 and read by step 2, which writes 8 again (4 and 4 for codes), all in the
 //! first level of cache; that is about a nanosecond for a cell and column, of which the table of codes adds one load.
@@ -19,7 +20,7 @@ use super::cell_state::State;
 use super::cells::{Cells, Values};
 use super::symbols::{Symbol, Symbols};
 use super::{Page, PageRows, malformed};
-use crate::{ColumnType, PackedShape};
+use crate::{ColumnState, ColumnType, DatumRef, PackedShape};
 
 /// Rows of pages of one column. Memory of [`Cells::unpack`], reused.
 #[derive(Default, Debug)]
@@ -97,6 +98,13 @@ impl Unpacked {
         done.ok_or_else(of_another_type)
     }
 
+    fn put_text(&mut self, text: &[u8]) {
+        self.slices.resize(self.symbols.len(), NO_SLICE);
+        self.symbols.push(Symbol::NONE);
+        self.slices.push(self.bytes.len()..self.bytes.len() + text.len());
+        self.bytes.extend_from_slice(text);
+    }
+
     fn slice(&self, place: usize) -> Result<&[u8]> {
         let slice = self.slices.get(place).and_then(|slice| self.bytes.get(slice.clone()));
         slice.ok_or_else(|| malformed("a code that its dictionary lacks"))
@@ -138,6 +146,33 @@ impl Cells {
             Values::Texts(_) => into.put_slices(page, rows)?,
         }
         into.rows += count;
+        Ok(())
+    }
+
+    /// Takes one cell as if it were a row of a page, behind those that are there.
+    ///
+    /// # Errors
+    /// `ErrorKind::InvalidArgument` for a value of another type.
+    pub fn unpack_cell(&self, cell: ColumnState<'_>, into: &mut Unpacked) -> Result<()> {
+        let (state, value) = match cell {
+            ColumnState::Value(value) if !value.is_null() => (State::Value, Some(value)),
+            ColumnState::Absent => (State::Absent, None),
+            _ => (State::Null, None),
+        };
+        match (&self.values, value) {
+            (Values::Ordinals(_), value) => into.ordinals.push(value.map_or(Ok(0), |value| self.ordinal(value))?),
+            (Values::Wide(_), None) => into.wides.push(0),
+            (Values::Wide(_), Some(DatumRef::Decimal128(value))) => into.wides.push(value),
+            (Values::Texts(_), None) => into.put_text(&[]),
+            (Values::Texts(_), Some(DatumRef::Utf8(text))) => into.put_text(text.as_bytes()),
+            (Values::Texts(_), Some(DatumRef::Binary(bytes))) => into.put_text(bytes),
+            (_, Some(value)) => return Err(self.takes_no(value)),
+        }
+        if state != State::Value || !into.states.is_empty() {
+            into.states.resize(into.rows, State::Value);
+            into.states.push(state);
+        }
+        into.rows += 1;
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //!
 //! 1. `add` takes a packed fragment apart: key, trailer and each cell go to buffers of their own. A block ends where
 //!    its entries, packed, would have come nearest to the block size. `add_cells` takes a row of another file's block
-//!    instead, whose cells are gathered with those of others (see `picks`); where blocks end is the same.
+//!    instead, whose cells are gathered with those of others (see `picks`), and `add_among_cells` a fragment that comes
+//!    between such; where blocks end is the same.
 //! 2. When a block ends its pages are encoded, each with what suits its cells best, but for those of texts: whether
 //!    these get a dictionary is known only when the file is complete (LSM-OPD §3). Keys and cells that were encoded are
 //!    forgotten.
@@ -216,6 +217,18 @@ impl ColumnarBuilder {
         Ok(self.picks.are_due(self.complete))
     }
 
+    /// As [`ColumnarBuilder::add`] behind entries whose cells are still to be gathered, with which its own are. Whether
+    /// they should be gathered now.
+    pub(crate) fn add_among_cells(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<bool> {
+        let fragment = match has_columns(trailer) {
+            true => self.layout.row(value).map(|_| value)?,
+            false => &[],
+        };
+        self.push_entry(key, trailer)?;
+        self.picks.push_fragment(fragment);
+        Ok(self.picks.are_due(self.complete))
+    }
+
     /// Whether some entries' cells are still to be gathered.
     pub(crate) fn has_picks(&self) -> bool {
         !self.picks.is_empty()
@@ -225,14 +238,12 @@ impl ColumnarBuilder {
     /// take packed is returned.
     pub(crate) fn gather(&mut self) -> Result<u64> {
         let mut picks = std::mem::take(&mut self.picks);
-        picks.place();
-        for (&page, cells) in self.pages.iter().zip(&mut self.cells) {
-            picks.gather(page, cells)?;
-        }
-        let mut value_bytes = 0;
-        for shape in picks.shapes() {
+        let columns = self.columns.iter().zip(&self.pages).zip(&mut self.cells);
+        picks.gather(&self.layout, columns.map(|((&column, &page), cells)| (column, page, cells)))?;
+        let (layout, mut value_bytes) = (self.layout.clone(), 0);
+        for packed_len in picks.packed_lens(&layout) {
             let at = self.complete - self.forgotten;
-            let value_len = if has_columns(self.entries.trailers[at]) { self.layout.packed_len(shape) } else { 0 };
+            let value_len = if has_columns(self.entries.trailers[at]) { packed_len } else { 0 };
             let len = self.entries.key(at).len() + value_len;
             if self.ends_block(len) {
                 self.encode_block()?;

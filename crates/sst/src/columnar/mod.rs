@@ -43,7 +43,7 @@ mod zones;
 pub use block::ColumnBlock;
 pub(crate) use builder::ColumnarBuilder;
 pub use directory::{ColumnPart, Directory};
-pub use encoded::EncodedCursor;
+pub use encoded::{EncodedCursor, write_fragment};
 pub use figures::{ColumnFigures, DictionaryFigures, FileFigures, PageBytes};
 pub(crate) use file::FileColumns;
 pub(crate) use finished::FinishedColumns;

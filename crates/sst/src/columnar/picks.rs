@@ -1,22 +1,23 @@
 //! Rows of other files' blocks that go into a columnar file as they are: step 2 of algorithm 1 (LSM-OPD §4.2.1).
 //!
-//! 1. [`Picks::push`] notes a row of a block; the block is kept until its rows are gathered.
-//! 2. [`Picks::gather`] takes one column's page of each block, unpacks it from the first picked row to the last, and
-//!    appends the cells in the order in which they were picked.
+//! 1. [`Picks::push`] notes a row of a block; the block is kept until its rows are gathered. [`Picks::push_fragment`]
+//!    notes one that comes between them as a packed fragment, as a newer row does that is merged with them.
+//! 2. [`Picks::gather`] takes one column's page of each block, unpacks it from the first picked row to the last, puts
+//!    the cells of the fragments behind them, and appends all in the order in which they came.
 //!
-//! Memory: as many blocks as [`MOST_ROWS`] picks come from, or as have [`MOST_BYTES`] together, and one column of their
-//! rows unpacked.
+//! Memory: as many blocks as [`MOST_ROWS`] rows come from, or as have [`MOST_BYTES`] together with the fragments, and
+//! one column of their rows unpacked.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::{Error, Result};
-use mycelium_encoding::PackedShape;
 use mycelium_encoding::page::{Cells, Unpacked};
+use mycelium_encoding::{ColumnState, PackedLayout, PackedRow, PackedShape};
 
 use super::block::ColumnBlock;
 
-/// Rows that are gathered at once, at most.
+/// Rows that are gathered at once, at most, those of fragments included.
 const MOST_ROWS: usize = 1024;
 /// Rows that are unpacked for them, at most about: of blocks of which few rows are picked others are unpacked in vain.
 const MOST_UNPACKED: usize = 4 * MOST_ROWS;
@@ -28,15 +29,21 @@ const FIRST_ROWS: usize = 64;
 /// A row of a block, whose cells are to be taken as they are.
 pub type Pick<'b> = (&'b Arc<ColumnBlock>, usize);
 
-/// Rows that are picked and not gathered yet.
+/// In place of the block of a row that came as a fragment.
+const NO_BLOCK: u32 = u32::MAX;
+
+/// Rows that are picked, or came between such, and are not gathered yet.
 #[derive(Default, Debug)]
 pub(super) struct Picks {
     blocks: Vec<PickedBlock>,
-    /// Of each pick its block, by its place in `blocks`, and its row.
+    /// Of each pick its block, by its place in `blocks`, and its row; of each fragment its number.
     rows: Vec<(u32, u32)>,
+    fragments: Fragments,
+    /// The block of the last pick.
+    latest: usize,
     /// Rows between the first and the last pick of each block.
     spanned: usize,
-    /// Bytes of the blocks.
+    /// Bytes of the blocks and fragments.
     held: usize,
     /// Of each pick, where its cells are once they are unpacked.
     places: Vec<u32>,
@@ -50,6 +57,8 @@ struct PickedBlock {
     block: Arc<ColumnBlock>,
     /// From the first picked row to the last.
     span: Range<usize>,
+    /// Rows of other blocks that are unpacked before.
+    unpacked: usize,
 }
 
 impl Picks {
@@ -70,38 +79,65 @@ impl Picks {
     /// Notes a row; those of one block must come in ascending order.
     #[inline]
     pub(super) fn push(&mut self, (block, row): Pick<'_>) {
-        let latest = self.rows.last().map_or(0, |&(latest, _)| latest as usize);
         let is_it = |picked: &PickedBlock| Arc::ptr_eq(&picked.block, block);
-        let number = match self.blocks.get(latest).is_some_and(is_it) {
-            true => latest,
-            false => self.blocks.iter().rposition(is_it).unwrap_or_else(|| {
+        if !self.blocks.get(self.latest).is_some_and(is_it) {
+            self.latest = self.blocks.iter().rposition(is_it).unwrap_or_else(|| {
                 self.held += block.byte_len();
-                self.blocks.push(PickedBlock { block: block.clone(), span: row..row });
+                self.blocks.push(PickedBlock { block: block.clone(), span: row..row, unpacked: 0 });
                 self.blocks.len() - 1
-            }),
-        };
-        let span = &mut self.blocks[number].span;
+            });
+        }
+        let span = &mut self.blocks[self.latest].span;
         debug_assert!(span.end <= row, "rows of a block are picked in order");
         self.spanned += row + 1 - span.end;
         span.end = row + 1;
-        self.rows.push((number as u32, row as u32));
+        self.rows.push((self.latest as u32, row as u32));
     }
 
-    /// Says where the cells of each pick will be, once for all columns.
-    pub(super) fn place(&mut self) {
+    /// Notes a row that comes as a fragment, or an entry that has none.
+    pub(super) fn push_fragment(&mut self, fragment: &[u8]) {
+        self.rows.push((NO_BLOCK, self.fragments.len() as u32));
+        self.fragments.push(fragment);
+        self.held += fragment.len();
+    }
+
+    /// Appends the cells of all rows, column by column: of each its place in the schema, that of its page among those
+    /// of a block, and its cells. `layout` is that of the fragments.
+    pub(super) fn gather<'c>(
+        &mut self,
+        layout: &PackedLayout,
+        columns: impl Iterator<Item = (usize, usize, &'c mut Cells)>,
+    ) -> Result<()> {
+        self.place();
+        let Self { blocks, fragments, places, shapes, unpacked, .. } = self;
+        let fragments = fragments.rows(layout)?;
+        for (column, page, cells) in columns {
+            unpacked.clear();
+            for PickedBlock { block, span, .. } in blocks.iter() {
+                block.read(|pages| {
+                    let page = pages.get(page).ok_or_else(|| Error::invalid("a block of other columns"))?;
+                    cells.unpack(page, span.clone(), unpacked)
+                })?;
+            }
+            for fragment in &fragments {
+                let cell = fragment.as_ref().map_or(Ok(ColumnState::Absent), |row| row.get(column))?;
+                cells.unpack_cell(cell, unpacked)?;
+            }
+            cells.pick(unpacked, places, shapes)?;
+        }
+        Ok(())
+    }
+
+    /// Says where the cells of each row will be, once for all columns.
+    fn place(&mut self) {
         let mut before = 0;
-        let starts: Vec<usize> = self
-            .blocks
-            .iter()
-            .map(|PickedBlock { span, .. }| {
-                let start = before;
-                before += span.len();
-                start
-            })
-            .collect();
-        let place = |&(number, row): &(u32, u32)| {
-            let number = number as usize;
-            (starts[number] + row as usize - self.blocks[number].span.start) as u32
+        for PickedBlock { span, unpacked, .. } in &mut self.blocks {
+            *unpacked = before;
+            before += span.len();
+        }
+        let place = |&(number, row): &(u32, u32)| match self.blocks.get(number as usize) {
+            Some(PickedBlock { span, unpacked, .. }) => (unpacked + row as usize - span.start) as u32,
+            None => before as u32 + row,
         };
         self.places.clear();
         self.places.extend(self.rows.iter().map(place));
@@ -109,28 +145,54 @@ impl Picks {
         self.shapes.resize(self.rows.len(), PackedShape::default());
     }
 
-    /// Appends the picked cells of one column, the page of which has this number among those of each block.
-    pub(super) fn gather(&mut self, page: usize, cells: &mut Cells) -> Result<()> {
-        self.unpacked.clear();
-        for PickedBlock { block, span } in &self.blocks {
-            block.read(|pages| {
-                let page = pages.get(page).ok_or_else(|| Error::invalid("a block of other columns"))?;
-                cells.unpack(page, span.clone(), &mut self.unpacked)
-            })?;
-        }
-        cells.pick(&self.unpacked, &self.places, &mut self.shapes)
-    }
-
     /// What each row takes packed, when all columns are gathered.
-    pub(super) fn shapes(&self) -> &[PackedShape] {
-        &self.shapes
+    pub(super) fn packed_lens<'p>(&'p self, layout: &'p PackedLayout) -> impl Iterator<Item = usize> + 'p {
+        self.rows.iter().zip(&self.shapes).map(|(&(number, row), shape)| match number {
+            NO_BLOCK => self.fragments.get(row as usize).len(),
+            _ => layout.packed_len(shape),
+        })
     }
 
-    /// Forgets all picks and lets their blocks go.
+    /// Forgets all rows and lets their blocks go.
     pub(super) fn clear(&mut self) {
         self.blocks.clear();
         self.rows.clear();
-        (self.spanned, self.held) = (0, 0);
+        self.fragments.clear();
+        (self.latest, self.spanned, self.held) = (0, 0, 0);
+    }
+}
+
+/// Packed fragments, one after the other; nothing of entries that have none.
+#[derive(Default, Debug)]
+struct Fragments {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Fragments {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn push(&mut self, fragment: &[u8]) {
+        self.bytes.extend_from_slice(fragment);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, number: usize) -> &[u8] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[number]]
+    }
+
+    /// Them as rows; `None` of entries that have none.
+    fn rows<'f>(&'f self, layout: &'f PackedLayout) -> Result<Vec<Option<PackedRow<'f>>>> {
+        let fragments = (0..self.len()).map(|number| self.get(number));
+        fragments.map(|fragment| (!fragment.is_empty()).then(|| layout.row(fragment)).transpose()).collect()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
     }
 }
 
@@ -140,7 +202,7 @@ mod tests {
 
     use mycelium_base::{ColumnSet, Cursor, Group, GroupFormat, Operation, Trailer};
     use mycelium_cache::BlockCache;
-    use mycelium_encoding::{DatumRef, PackedLayout, Schema, key};
+    use mycelium_encoding::{DatumRef, Schema, key};
     use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 
     use super::*;

@@ -8,9 +8,10 @@
 //!    the same cache.
 //! 3. Q3 is the greatest value of three columns over half of the keys, Q4 the sums of ten columns over a twentieth,
 //!    through the engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its
-//!    rows were changed in one column at random, while 10,000 rows a second are inserted, and after a twentieth of its
-//!    rows came anew, at random keys. Those on the changed table take turns with the same on a second table of the same
-//!    rows, which is compacted and stays so; while rows are inserted these come when none are.
+//!    rows at random were changed in a column that Q3 reads and in one that Q4 reads, while 10,000 rows a second are
+//!    inserted, and after a twentieth of its rows came anew, at random keys. Those on the changed table take turns with
+//!    the same on a second table of the same rows, which is compacted and stays so; while rows are inserted, one scan
+//!    after the other for seconds, half of these come before and half after.
 //!
 //! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after
 //! all that and take turns with ours: at reads with the table that stayed compacted, at writes with the other.
@@ -56,11 +57,11 @@ const TURNS: u64 = 7;
 const WRITE_BUFFER: usize = 64 << 20;
 /// Times that a scan is measured.
 const SCANS: usize = 21;
-/// Of these, so many after each other while rows are inserted.
-const SCANS_WHILE_WRITING: usize = 3;
 /// Rows a second that are inserted beside the last scans.
 const PACE: u64 = 10_000;
+/// Of a workload of single rows; of scans while rows are inserted.
 const SECONDS: f64 = 5.0;
+const SECONDS_WHILE_WRITING: f64 = 10.0;
 
 /// How it is run.
 #[derive(Clone, Debug)]
@@ -121,10 +122,12 @@ pub struct HtapReport {
     pub q2_over_rows: Spread,
     /// On the compacted table.
     pub compacted: Scans,
-    /// With a tenth of the rows changed since.
+    /// With a tenth of the rows changed since, each in a column of Q3 and in one of Q4.
     pub updated: Scans,
     /// While rows are inserted.
     pub while_writing: Scans,
+    /// Rows that were inserted meanwhile, a second.
+    pub written: f64,
     /// With a twentieth of the rows inserted since, too.
     pub inserted: Scans,
     /// Changes of one column of one row a second.
@@ -336,17 +339,17 @@ impl<'a> Htap<'a> {
         self.tell(format_args!("Q2 {q2_points:.0} rows/s, {:.2}x as long as of rows", q2_over_rows.median));
         self.load(settled)?;
         for draw in 0..self.rows / 10 {
-            self.update(mix(draw + 1) % self.rows)?;
+            self.update(mix(draw + 1) % self.rows, ["a2", "a5"])?;
         }
         self.database.wait_idle()?;
         let updated = self.scans("with a tenth updated", settled)?;
-        let while_writing = self.scans_while_writing(settled)?;
+        let (while_writing, written) = self.scans_while_writing(settled)?;
         for draw in 0..self.rows / 20 {
             insert(&self.table, self.rows * 3 + draw)?;
         }
         self.database.wait_idle()?;
         let inserted = self.scans("with a twentieth new", settled)?;
-        let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows))?;
+        let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows, ["a5"]))?;
         let next = self.rows * 2;
         let q1_inserts = self.for_a_while(|draw| insert(&self.table, next + draw))?;
         self.tell(format_args!("Q5 {q5_updates:.0} updates/s, Q1 {q1_inserts:.0} inserts/s"));
@@ -362,6 +365,7 @@ impl<'a> Htap<'a> {
             compacted,
             updated,
             while_writing,
+            written,
             inserted,
             q5_updates,
             q1_inserts,
@@ -371,9 +375,9 @@ impl<'a> Htap<'a> {
         })
     }
 
-    fn update(&self, index: u64) -> Result<()> {
-        let change = [("a5", DatumRef::Int32(index as i32))];
-        self.table.patch_row(&[DatumRef::UInt64(key(index))], &change, Durability::Os)?;
+    fn update<const N: usize>(&self, index: u64, columns: [&str; N]) -> Result<()> {
+        let changes = columns.map(|column| (column, DatumRef::Int32(index as i32)));
+        self.table.patch_row(&[DatumRef::UInt64(key(index))], &changes, Durability::Os)?;
         Ok(())
     }
 
@@ -429,7 +433,12 @@ impl<'a> Htap<'a> {
     }
 
     fn seconds(&self) -> f64 {
-        SECONDS.min(SECONDS * self.settings.scale * 10.0)
+        self.scaled(SECONDS)
+    }
+
+    /// So many seconds, or fewer where there are few rows.
+    fn scaled(&self, seconds: f64) -> f64 {
+        seconds.min(seconds * self.settings.scale * 10.0)
     }
 
     /// Q3 and Q4, in turns with those of the table that stays compacted.
@@ -445,22 +454,28 @@ impl<'a> Htap<'a> {
         self.told(when, Scans { q3: in_turns(Query::Q3)?, q4: in_turns(Query::Q4)? })
     }
 
-    /// Likewise, but while rows are inserted; those of the other table come between, when none are.
-    fn scans_while_writing(&self, settled: &Table) -> Result<Scans> {
-        let mut inserted = 0;
-        let mut in_turns = |query| {
-            let (mut times, mut beside) = (self.times(&self.table, query, 0)?, self.times(settled, query, 0)?);
-            for _ in 0..SCANS / SCANS_WHILE_WRITING {
-                (0..SCANS_WHILE_WRITING).try_for_each(|_| self.time(settled, query, &mut beside))?;
-                inserted = self.while_writing(inserted, || {
-                    (0..SCANS_WHILE_WRITING).try_for_each(|_| self.time(&self.table, query, &mut times))
-                })?;
-            }
+    /// Likewise, but one after the other while rows are inserted, and how many are a second; those of the other table
+    /// come before and after, when none are.
+    fn scans_while_writing(&self, settled: &Table) -> Result<(Scans, f64)> {
+        let (seconds, mut inserted, mut written_for) = (self.scaled(SECONDS_WHILE_WRITING), 0, 0.0);
+        let mut while_writing = |query| {
+            let (mut times, mut beside) = (self.times(&self.table, query, 0)?, self.times(settled, query, SCANS / 2)?);
+            let started = Instant::now();
+            inserted = self.while_writing(inserted, || {
+                while started.elapsed().as_secs_f64() < seconds {
+                    self.time(&self.table, query, &mut times)?;
+                }
+                Ok(())
+            })?;
+            written_for += started.elapsed().as_secs_f64();
+            (0..SCANS / 2).try_for_each(|_| self.time(settled, query, &mut beside))?;
             times.figures(&beside)
         };
-        let scans = Scans { q3: in_turns(Query::Q3)?, q4: in_turns(Query::Q4)? };
+        let scans = Scans { q3: while_writing(Query::Q3)?, q4: while_writing(Query::Q4)? };
+        let written = inserted as f64 / written_for;
         self.database.wait_idle()?;
-        self.told("while writing", scans)
+        self.tell(format_args!("{written:.0} rows/s inserted"));
+        Ok((self.told("while writing", scans)?, written))
     }
 
     /// Those of so many scans, after one that fills the cache.
@@ -585,6 +600,7 @@ impl HtapReport {
             ("while writing", &self.while_writing),
             ("a twentieth new", &self.inserted),
         ];
+        out += &format!("  {:<26} {:>10.0} a second\n", "inserted while scanning", self.written);
         for (when, scans) in times {
             for (name, scan) in [("Q3", &scans.q3), ("Q4", &scans.q4)] {
                 let Spread { median, least, greatest, .. } = scan.milliseconds;

@@ -102,7 +102,7 @@ impl<'a> Beside<'a> {
         let q4 = self.scans(&mut *table, Query::Q4, rival.name)?;
         let q2 = self.points(&mut *table)?;
         let update = |table: &mut dyn HybridTable, draw| table.update(draw % rows, 5, draw as i32);
-        let q5 = self.writes(&mut *table, update, |draw| self.htap.update(draw % rows))?;
+        let q5 = self.writes(&mut *table, update, |draw| self.htap.update(draw % rows, ["a5"]))?;
         // Rows that no other phase has.
         let (mut next, mut own_next) = (2 * rows + mix(1) % rows, (3 + number) * rows);
         let q1 = self.writes(

@@ -1,8 +1,11 @@
 //! The job in the encoded domain against the job of rows: the same inputs, cut at the same keys, must give the same
 //! files, byte for byte, and the same figures. Inputs are made from a seed, which a failure prints, of columns that are
-//! made to break an encoding or a dictionary.
+//! made to break an encoding or a dictionary. Likewise jobs that change groups, some of whose inputs stay encoded
+//! (`groups`).
 
 #![allow(clippy::unwrap_used)]
+
+mod groups;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -299,7 +302,10 @@ fn write_run(
         let options =
             SstWriterOptions { file_number: number, block_size: table.block_size, ..SstWriterOptions::default() };
         let writer = SstWriter::new(disk.create(&path(number)).unwrap(), options).unwrap();
-        let mut writer = writer.with_columns(table.group.clone(), table.schema.clone());
+        let mut writer = match table.group.format {
+            GroupFormat::Columnar => writer.with_columns(table.group.clone(), table.schema.clone()),
+            GroupFormat::Row(_) => writer.with_group(Some(table.group.clone())),
+        };
         for &number in keys {
             let versions = if rng.random_ratio(1, 10) { rng.random_range(2..4) } else { 1 };
             for version in (0..versions).rev() {

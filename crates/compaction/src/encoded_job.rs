@@ -42,8 +42,8 @@ pub fn run(
     job::run_picking(input, |entries| entries.current().and_then(EncodedCursor::pick), partitioner, context)
 }
 
-/// As [`shaped_job::run`], where the cursors of columnar inputs with the columns of an output group are encoded ones, and
-/// such a group has its [`fragments`](shaped_job::OutputGroup::fragments).
+/// As [`shaped_job::run`], where the cursors of columnar inputs that feed one group alone, whose columns they have, are
+/// encoded ones, and such a group has its [`fragments`](shaped_job::OutputGroup::fragments).
 ///
 /// # Errors
 /// As [`shaped_job::run`].

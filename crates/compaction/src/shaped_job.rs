@@ -96,6 +96,16 @@ pub enum Making {
     },
 }
 
+impl Making {
+    /// Whether a source feeds the group.
+    pub fn is_fed_by(&self, source: usize) -> bool {
+        match self {
+            Self::Reshaped { feeds, .. } => feeds.get(source).is_some_and(Option::is_some),
+            Self::Joined { kinds, .. } => kinds.get(source).is_some_and(Option::is_some),
+        }
+    }
+}
+
 /// Runs a job to its end, of sources whose values are looked at. On an error the outputs made so far are the caller's
 /// to remove. The files of all groups are in [`JobOutput::files`], each naming its group.
 pub fn run<C: Cursor>(
@@ -106,7 +116,7 @@ pub fn run<C: Cursor>(
     run_picking(input, |_| None, partitioner, context)
 }
 
-/// As [`run`]; `pick` gives the cells of a source's entry, if the source has the columns of the one group that it feeds.
+/// As [`run`]; `pick` gives the cells of a source's entry, if the source feeds one group alone, whose columns it has.
 pub(crate) fn run_picking<C: Cursor>(
     input: ShapedInput<'_, C>,
     pick: impl Fn(&C) -> Option<Pick<'_>>,

@@ -620,7 +620,7 @@ fn encoded_layout(taken: &Taken) -> Result<Option<Arc<PackedLayout>>> {
 }
 
 /// One cursor per input run, which `over` makes of its files. They see all versions.
-fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Result<Vec<C>> {
+fn cursors_over<C>(taken: &Taken, mut over: impl FnMut(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Result<Vec<C>> {
     let read_ahead = shared_read_ahead(READ_AHEAD, taken.plan.inputs.len());
     let options = CursorOptions { fill_cache: taken.admits_inputs, read_ahead, ..CursorOptions::default() };
     taken
@@ -726,7 +726,7 @@ fn shaped_input<'w>(
     let parts: Vec<_> =
         outputs.iter().zip(&made).map(|(output, format)| is_reshaped(output).then_some(format)).collect();
     let splitters = sources.iter().map(|source| source.splitter(&parts)).collect();
-    let sources = group_cursors(taken, outputs.iter().flat_map(|output| &output.fragments))?;
+    let sources = group_cursors(taken, &outputs)?;
     Ok(ShapedInput { sources, splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
 }
 
@@ -736,14 +736,15 @@ fn fragments_of(group: Option<&Group>, making: &Making, schema: &Arc<Schema>) ->
     matches!(making, Making::Reshaped { .. }).then(|| Arc::new(PackedLayout::of(schema.clone(), &group.columns)))
 }
 
-/// One cursor per input run: encoded where it has the columns of one of these groups.
-fn group_cursors<'f>(
-    taken: &Taken,
-    fragments: impl Iterator<Item = &'f Arc<PackedLayout>> + Clone,
-) -> Result<Vec<GroupCursor>> {
+/// One cursor per input run: encoded where it feeds one group, whose columns it has. One that lacks columns may feed
+/// others, too.
+fn group_cursors(taken: &Taken, outputs: &[OutputGroup<'_>]) -> Result<Vec<GroupCursor>> {
+    let mut source = 0..;
     cursors_over(taken, |files, options| {
-        let has_columns = |layout: &&Arc<PackedLayout>| files.iter().all(|file| file.has_columns(layout));
-        match fragments.clone().find(has_columns) {
+        let source = source.next().unwrap_or_default();
+        let mut fed = outputs.iter().filter(|output| output.making.is_fed_by(source));
+        let only = fed.next().filter(|_| fed.next().is_none()).and_then(|output| output.fragments.as_ref());
+        match only.filter(|layout| files.iter().all(|file| file.has_columns(layout))) {
             Some(layout) => GroupCursor::Cells(EncodedCursor::new(files, options, layout.clone())),
             None => GroupCursor::Values(RunCursor::new(files, options)),
         }

@@ -366,6 +366,9 @@ impl<'c, 'w> Sibling<'c, 'w> {
         match &mut self.deciding {
             Deciding::Stream { feeds, stream, cells } => {
                 let Some(reshape) = &feeds[source] else { return Ok(()) };
+                if trailer.operation() == Operation::Put && stream.drops(trailer) {
+                    return Ok(());
+                }
                 let history = stream.input_mut();
                 if let Some(pick) = given.cells
                     && history.is_empty()

@@ -379,6 +379,20 @@ impl<B: FnMut(&[u8]) -> bool> CompactionStream<'_, KeyHistory, B> {
         let kept_as = if orders_nothing { Trailer::new(0, Operation::Put) } else { trailer };
         Some((self.input.key(), kept_as, value))
     }
+
+    /// Drops the next older entry of the input's key, which is not pushed then, if the one pushed before it has decided
+    /// its stripe and nobody is told: its value is not asked for.
+    #[inline]
+    pub fn drops(&mut self, older: Trailer) -> bool {
+        let decides = |newer: Trailer| {
+            matches!(newer.operation(), Operation::Put | Operation::Delete)
+                && self.stripe(newer.sequence()) == self.stripe(older.sequence())
+        };
+        let is_dropped = self.watch.is_none() && self.input.last().is_some_and(decides);
+        self.counters.entries_in += u64::from(is_dropped);
+        self.counters.dropped_obsolete += u64::from(is_dropped);
+        is_dropped
+    }
 }
 
 /// The range deletes that a compaction must write again: per fragment the newest of each stripe, without those of the

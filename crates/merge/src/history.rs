@@ -42,6 +42,12 @@ impl KeyHistory {
         self.entries.is_empty()
     }
 
+    /// The trailer of the entry that was pushed last.
+    #[inline]
+    pub fn last(&self) -> Option<Trailer> {
+        self.entries.last().map(|(trailer, _)| *trailer)
+    }
+
     /// Gives the entry that was pushed last another value.
     pub fn set_last(&mut self, value: &[u8]) {
         if let Some((_, place)) = self.entries.last_mut() {

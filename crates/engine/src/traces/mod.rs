@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_advisor::{Recorder, Trace};
-use mycelium_base::{ColumnSet, Cursor, EntryRef, Operation, ReadCounters, Result, Trailer};
+use mycelium_base::{ColumnSet, Cursor, EntryRef, Operation, ReadCounters, Result, RowFormatKind, Trailer};
 use mycelium_encoding::RowFormat;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_memtable::MemtableCursor;
@@ -100,9 +100,9 @@ impl TableTraces {
     pub(crate) fn add_writes(&self, writes: &WriteTally, last: usize) {
         self.recorder.add_inserts(writes.entries);
         self.recorder.add_range_deletes(writes.range_deletes);
-        for (columns, count) in &writes.patches {
+        for (columns, count) in writes.patches() {
             let Ok(projection) = self.recorder.projection(columns) else { continue };
-            (0..=last.clamp(1, self.levels - 1)).for_each(|level| projection.add_updates(level, *count));
+            (0..=last.clamp(1, self.levels - 1)).for_each(|level| projection.add_updates(level, count));
         }
     }
 
@@ -136,6 +136,17 @@ pub(crate) struct WriteTally {
     entries: u64,
     pub(crate) range_deletes: u64,
     patches: BTreeMap<ColumnSet, u64>,
+    /// The last ones, which are not among these yet.
+    latest: LatestPatches,
+}
+
+/// Patches one after the other that begin alike, and therefore are of the same columns.
+#[derive(Default)]
+struct LatestPatches {
+    /// How they begin; empty if that does not tell their columns.
+    head: Vec<u8>,
+    columns: ColumnSet,
+    count: u64,
 }
 
 impl WriteTally {
@@ -144,13 +155,29 @@ impl WriteTally {
             self.entries += 1;
             return;
         }
+        let head_len = if rows.kind() == RowFormatKind::Packed { rows.layout().patch_head_len() } else { 0 };
+        let head = value.get(..head_len).unwrap_or_default();
+        if !head.is_empty() && head == self.latest.head {
+            self.latest.count += 1;
+            return;
+        }
         // A patch that cannot be read is for the flush to complain of.
         let Ok(mut columns) = rows.present(value, scratch) else { return };
-        if self.patches.len() >= MAX_PATCHES && !self.patches.contains_key(&columns) {
-            let schema = rows.schema();
-            columns = schema.value_columns();
+        let LatestPatches { columns: before, count, .. } = std::mem::take(&mut self.latest);
+        if count > 0 {
+            *self.patches.entry(before).or_default() += count;
         }
-        *self.patches.entry(columns).or_default() += 1;
+        if self.patches.len() >= MAX_PATCHES && !self.patches.contains_key(&columns) {
+            columns = rows.schema().value_columns();
+        }
+        self.latest = LatestPatches { head: head.to_vec(), columns, count: 1 };
+    }
+
+    /// Sets of columns, and patches of just these; a set may come twice.
+    fn patches(&self) -> impl Iterator<Item = (&ColumnSet, u64)> {
+        let latest = (&self.latest.columns, &self.latest.count);
+        let all = self.patches.iter().chain([latest]).map(|(columns, &count)| (columns, count));
+        all.filter(|(_, count)| *count > 0)
     }
 }
 
@@ -378,7 +405,46 @@ impl Cursor for TracedRun {
 
 #[cfg(test)]
 mod tests {
+    use mycelium_encoding::{ColumnState, DatumRef, Schema};
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
     use super::*;
+
+    /// Patches of the same columns come in a row, or not; what they hold differs.
+    #[test]
+    fn patches_count_for_their_columns_whether_they_begin_alike_or_not() {
+        let schema = "id int64 not null, a int32, b utf8, c int64, d bool, e utf8, primary key (id)";
+        let schema = Arc::new(Schema::parse(schema).unwrap());
+        for rows in [RowFormat::packed(schema.clone()), RowFormat::json(schema.clone())] {
+            for seed in 0..50 {
+                let rng = &mut SmallRng::seed_from_u64(seed);
+                let (mut tally, mut expected) = (WriteTally::default(), BTreeMap::<ColumnSet, u64>::new());
+                let (mut scratch, mut patch, mut set) = (RowScratch::default(), Vec::new(), 1);
+                for number in 0..rng.random_range(1..200) {
+                    set = if rng.random_ratio(1, 3) { rng.random_range(1..32) } else { set };
+                    let columns: ColumnSet = (1..=5).filter(|column| set >> (column - 1) & 1 == 1).collect();
+                    let text = number.to_string();
+                    let is_null = rng.random_ratio(1, 5);
+                    let state = |column: usize| match column {
+                        _ if !columns.contains(column) => ColumnState::Absent,
+                        _ if is_null => ColumnState::Null,
+                        1 => ColumnState::Value(DatumRef::Int32(number)),
+                        3 => ColumnState::Value(DatumRef::Int64(number.into())),
+                        4 => ColumnState::Value(DatumRef::Bool(true)),
+                        _ => ColumnState::Value(DatumRef::Utf8(&text)),
+                    };
+                    patch.clear();
+                    rows.encode_with(state, &mut scratch, &mut patch).unwrap();
+                    tally.add(Operation::Patch, &patch, &rows, &mut scratch);
+                    *expected.entry(columns).or_default() += 1;
+                }
+                let mut counted = BTreeMap::<ColumnSet, u64>::new();
+                tally.patches().for_each(|(columns, count)| *counted.entry(columns.clone()).or_default() += count);
+                assert_eq!(counted, expected, "seed {seed}, {}", rows.kind());
+            }
+        }
+    }
 
     /// What is read of runs of some columns, by level, by a scan of `wanted`.
     fn counted(wanted: &str, runs: &[(usize, &str, u64)]) -> Vec<(usize, u64)> {

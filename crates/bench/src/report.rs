@@ -307,7 +307,8 @@ impl Report {
         let of_laser = self.laser.iter().flat_map(|laser| laser.plots(&self.machine));
         let of_buffer = self.buffer.iter().flat_map(BufferReport::plots);
         let of_transformations = self.transformations.iter().flat_map(|report| report.plots(&self.machine));
-        for (name, svg) in of_laser.chain(of_buffer).chain(of_transformations) {
+        let of_dictionary = self.dictionary.iter().flat_map(|report| report.plots(&self.machine));
+        for (name, svg) in of_laser.chain(of_buffer).chain(of_transformations).chain(of_dictionary) {
             std::fs::write(directory.join(format!("{name}.svg")), svg)?;
         }
         Ok(())

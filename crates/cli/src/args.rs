@@ -306,7 +306,7 @@ pub(crate) struct TableOptionArgs {
     #[arg(long)]
     pub(crate) layout_auto: bool,
     /// Typed tables: a transformer that the layout follows from ('split by 2', 'split into 1-3 | 4', 'convert json to
-    /// packed'). May be given more than once.
+    /// packed'), or an index ('augment by_name on 1 cover 2'). May be given more than once.
     #[arg(long, value_name = "TRANSFORMER")]
     pub(crate) transform: Vec<String>,
 }

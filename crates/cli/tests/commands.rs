@@ -112,7 +112,9 @@ fn typed_rows_are_put_patched_scanned_and_deleted() {
 fn a_table_changes_its_layout_and_gives_the_same_rows() {
     let shell = Shell::new();
     let json = ["--row-format", "json", "--transform", "convert json to packed", "--transform", "split into 1 | 2"];
-    shell.one(&[&["create", "db", "people", "--schema", SCHEMA], &json[..]].concat());
+    let augment = ["--transform", "augment by_name on 1"];
+    shell.one(&[&["create", "db", "people", "--schema", SCHEMA], &json[..], &augment].concat());
+    assert_eq!(shell.one(&["index", "list", "db", "people"])["index"], "by_name");
     shell.one(&["put", "db", "people", "id=1", "name=Ada", "score=1.5"]);
     shell.one(&["put", "db", "people", "id=2", "name=Grace"]);
     shell.one(&["put", "db", "people", "--patch", "id=2", "score=2.5"]);

@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::events::Event;
 use crate::expiry::{Passes, check_expiry};
 use crate::follow::{self, Follower};
-use crate::index::IndexedTables;
+use crate::index::{IndexedTables, split_augments};
 use crate::locks::LockTable;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
@@ -586,10 +586,12 @@ impl Database {
     }
 
     /// Creates a table of typed columns with a primary key. Durability and waiting are those of
-    /// [`Database::create_table`]. If the options name no layout, [`TableOptions::layout`] says which it gets.
+    /// [`Database::create_table`]. If the options name no layout, [`TableOptions::layout`] says which it gets. An
+    /// `augment` among its transformers is an index, which is created right after: the table has it when this returns,
+    /// and may be without it after a crash meanwhile.
     ///
     /// # Errors
-    /// As [`Database::create_table`]. [`ErrorKind::InvalidArgument`] also for a merge operator, and for a layout whose
+    /// As [`Database::create_table`] and, of an augment, [`Database::create_index`]. [`ErrorKind::InvalidArgument`] also for a merge operator, and for a layout whose
     /// level 0 is not the table's own rows; [`ErrorKind::Unsupported`] also for a transformer that is not registered,
     /// a format that the table's rows cannot be converted to, or a column with a default where rows are not packed. Of
     /// [`TableOptions::expiry`] those of [`Database::set_expiry`].
@@ -597,8 +599,14 @@ impl Database {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));
         }
+        let (options, indexes) = split_augments(options, &schema)?;
         let definition = TableDefinition { schema: Some(schema), options, index: None, views: ViewSet::default() };
         let table = self.inner.create_table(name, definition)?;
+        let refused = indexes.iter().find_map(|index| self.inner.create_index(&table, index).err());
+        if let Some(refused) = refused {
+            self.inner.drop_table(name)?;
+            return Err(refused);
+        }
         self.threads.start_expiry()?;
         Ok(table)
     }

@@ -335,9 +335,10 @@ pub struct TableOptions {
     /// Change the layout of a typed table by itself as what it is asked for changes: see [`crate::Table::trace`] and
     /// [`crate::events::Event::LayoutChanged`]. Default: false.
     pub layout_auto: bool,
-    /// Transformers of a typed table, which give it its layout (Mycelium §4.2): in place of `layout`. Those that are
-    /// not built in must be among [`Options::transformers`] whenever the database is opened. What readers see of a
-    /// user's map is said at [`mycelium_transform::Transformer::maps_values`]. Default: none.
+    /// Transformers of a typed table, which give it its layout (Mycelium §4.2): in place of `layout`. An `augment` among
+    /// them is an index, and is kept as one. Those that are not built in must be among [`Options::transformers`]
+    /// whenever the database is opened. What readers see of a user's map is said at
+    /// [`mycelium_transform::Transformer::maps_values`]. Default: none.
     pub transformers: Option<TransformerSet>,
     /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.
     pub merge_operator: Option<String>,

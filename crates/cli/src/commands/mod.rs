@@ -183,6 +183,7 @@ pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> 
     };
     Ok(TableOptions {
         layout,
+        transformers: augments(args)?,
         layout_auto: args.layout_auto,
         policy: match args.policy {
             PolicyArg::Leveled => Policy::Leveled(LeveledOptions::default()),
@@ -219,15 +220,17 @@ fn layout_option(args: &TableOptionArgs, schema: &Schema, options: &TableOptions
     let set = TransformerSet::parse(&args.transform.join("\n"))?;
     let source = GroupFormat::Row(options.row_format.kind);
     let linked = Registry::built_in().link(&set, &formats, source, &LinkOptions::default())?;
-    if !linked.derived_tables().is_empty() {
-        return Err(
-            Failure::usage("secondary indexes are not created with the table").hint("see `mycelium index create`")
-        );
-    }
     for warning in linked.warnings() {
         eprintln!("warning: {warning}");
     }
     Ok(Some(linked.layout().clone()))
+}
+
+/// Those of the transformers that a layout does not say: the indexes.
+fn augments(args: &TableOptionArgs) -> Result<Option<TransformerSet>, Failure> {
+    let set = TransformerSet::parse(&args.transform.join("\n"))?;
+    let augments: TransformerSet = set.iter().filter(|it| it.name() == "augment").cloned().collect();
+    Ok((!augments.is_empty()).then_some(augments))
 }
 
 /// A layout given as text or as @FILE.

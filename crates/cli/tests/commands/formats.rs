@@ -42,3 +42,29 @@ fn rows_of_defined_formats_are_written_reshaped_and_read() {
         shell.one(&["verify", "db"]);
     }
 }
+
+#[test]
+fn groups_have_other_formats_than_the_rows_that_come() {
+    let shell = Shell::new();
+    shell.write("row.protoset", include_bytes!("../../../encoding/tests/golden/row-1.protoset"));
+    shell.write("row.bfbs", include_bytes!("../../../encoding/tests/golden/row-1.bfbs"));
+    let (protobuf, flat_buffers) = ("protobuf:test.Row:row.protoset", "flatbuffers:test.Row:row.bfbs");
+    let layout = "L0 tiered: * json\nL1 leveled: 1-4 protobuf | 5-8 flatbuffers";
+    let create = ["create", "db", "t", "--schema", COLUMNS, "--row-format", "json", "--layout", layout];
+    assert!(shell.failure(&create).1.contains("no definition of its rows in protobuf"));
+    let (code, message) = shell.failure(&[&create[..], &["--group-format", "protobuf:test.Row"]].concat());
+    assert!(code == 2 && message.contains("three parts"), "{code}: {message}");
+    let needless = ["--group-format", protobuf, "--group-format", "json::row.bfbs"];
+    assert!(shell.failure(&[&create[..], &needless].concat()).1.contains("json"));
+    shell.one(&[&create[..], &["--group-format", protobuf, "--group-format", flat_buffers]].concat());
+    shell.one(&["put", "db", "t", "k=1", "i=-5", "s=text \"quoted\"", "d=123.45", "o=true"]);
+    shell.one(&["put", "db", "t", "k=2", "i=0", "u=18446744073709551615", "f=0.1"]);
+    let before = shell.json(&["scan", "db", "t"]);
+    shell.json(&["compact", "db", "t"]);
+    assert_eq!(shell.json(&["scan", "db", "t"]), before);
+    let levels = shell.one(&["layout", "db", "t"])["levels"].as_array().unwrap().clone();
+    let names: Vec<_> =
+        levels.last().unwrap()["groups"].as_array().unwrap().iter().map(|group| group["group"].clone()).collect();
+    assert_eq!(names, ["1-4 protobuf", "5-8 flatbuffers"]);
+    shell.one(&["verify", "db"]);
+}

@@ -16,6 +16,7 @@
 //! | `definition` | what the manifest keeps of an index |
 //! | `source` | what entries are made of: columns, or a user's flat-map |
 //! | `manage` | created, dropped, listed |
+//! | `augments` | those that a table's transformers ask for |
 //! | `indexed` | which tables have indexes, as those who write see it |
 //! | `prepare` | before the write: patches completed, unique indexes asked |
 //! | `ahead` | before the write, from the values of rows |
@@ -31,6 +32,7 @@
 //! | `check` | table and index compared |
 
 mod ahead;
+mod augments;
 mod build;
 mod check;
 mod definition;
@@ -54,6 +56,7 @@ pub use read::{DerivedEntry, IndexRow, IndexRows};
 pub use source::IndexedBy;
 
 pub(crate) use ahead::DerivedAhead;
+pub(crate) use augments::split_augments;
 pub(crate) use definition::IndexShared;
 pub(crate) use derive::{DerivedBatch, WriteDerivers};
 pub(crate) use indexed::{IndexGeneration, IndexedTables};

@@ -78,6 +78,48 @@ fn malformed_values_do_not_reach_the_log() {
     }
 }
 
+/// Where each fault is, in payloads of formats that are defined at run time.
+#[test]
+fn malformed_payloads_are_refused_at_their_byte() {
+    let (text, unknown, twice) = ([8, 5, 18, 1, 0xff], [8, 5, 24, 1], [18, 1, b'a', 18, 1, b'b']);
+    let flat_buffers = RowFormatDefinition {
+        kind: RowFormatKind::FlatBuffers,
+        definition: include_bytes!("../../../encoding/tests/golden/row-1.bfbs").to_vec(),
+        root: "test.Row".into(),
+    };
+    let columns = "k int64 not null, i int32 not null, u uint64, f float64, s utf8, b binary, d decimal(10, 2), \
+                   t timestamp(us, \"UTC\"), o bool, primary key (k)";
+    let raw = RowFormatDefinition { kind: RowFormatKind::Raw, ..RowFormatDefinition::default() };
+    type Payloads<'p> = Vec<(&'p [u8], u64)>;
+    let cases: [(&str, RowFormatDefinition, Payloads<'_>); 3] = [
+        (
+            "id int64 not null, n int32, s utf8, primary key (id)",
+            protobuf(),
+            vec![(&text, 4), (&unknown, 2), (&twice, 3), (&[8, 5, 18, 9], 3)],
+        ),
+        (columns, flat_buffers, vec![(&[0xff; 8], 0), (&[], 0)]),
+        ("id int64 not null, bytes binary not null, primary key (id)", raw, Vec::new()),
+    ];
+    for (schema, row_format, payloads) in cases {
+        let disk = Arc::new(MemoryDisk::new());
+        let options = Options { disk, background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let (kind, options) = (row_format.kind, TableOptions { row_format, ..TableOptions::default() });
+        let table = database.create_typed_table("t", Schema::parse(schema).unwrap(), options).unwrap();
+        for (payload, at) in payloads {
+            let error = table.put_payload(&[DatumRef::Int64(1)], payload, Durability::Os).unwrap_err();
+            let found = (error.kind(), error.offset());
+            assert_eq!(found, (ErrorKind::InvalidArgument, Some(at)), "{kind} {payload:?}: {error}");
+        }
+        assert_eq!(database.last_sequence(), 0, "{kind}: nothing was written");
+        // No bytes are malformed where any are taken.
+        assert_eq!(
+            table.put_payload(&[DatumRef::Int64(1)], &[0xff], Durability::Os).is_ok(),
+            kind == RowFormatKind::Raw
+        );
+    }
+}
+
 #[test]
 fn rows_are_handed_out_in_any_format_wherever_they_lie() {
     let (database, table) = table(RowFormatKind::Json, "L0 tiered: * json\nL1 leveled: 1 packed | 2 json");

@@ -251,6 +251,33 @@ fn a_database_is_not_opened_without_a_transformer_that_it_needs() {
     assert_eq!(table.options().transformers, Some(TransformerSet::parse("test.shout").unwrap()));
 }
 
+/// An augment was refused, though it is one of the transformers: a table's set could not have all of the paper's.
+#[test]
+fn an_augment_of_a_set_is_an_index_of_the_table() {
+    let (disk, seen) = (MemoryDisk::new(), Arc::<Seen>::default());
+    let database = Database::open("db", options(&disk, &seen)).unwrap();
+    let set = "split by 2\naugment by_name on 1\naugment by_score on 2,1 cover 1";
+    let malformed = table_options(RowFormatKind::Packed, "augment by_name on 7");
+    assert_eq!(
+        database.create_typed_table("t", schema(), malformed).map(drop).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    let table = database.create_typed_table("t", schema(), table_options(RowFormatKind::Packed, set)).unwrap();
+    for id in 0..10 {
+        let name = format!("n{}", id % 3);
+        table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8(&name), DatumRef::Int64(id)], Durability::Os).unwrap();
+    }
+    drop(table);
+    database.close().unwrap();
+    let database = Database::open("db", options(&disk, &seen)).unwrap();
+    let table = database.table("t").unwrap();
+    assert_eq!(table.options().transformers, Some(TransformerSet::parse("split by 2").unwrap()));
+    let by_name = table.index("by_name").unwrap();
+    assert_eq!(by_name.get(&[DatumRef::Utf8("n1")], None, None).unwrap().count(), 3);
+    assert!(table.index("by_score").is_ok());
+    assert_verified(&database);
+}
+
 #[test]
 fn what_maps_would_make_inexact_is_refused() {
     let (disk, seen) = (MemoryDisk::new(), Arc::<Seen>::default());
@@ -272,6 +299,7 @@ fn what_maps_would_make_inexact_is_refused() {
     assert_eq!(transaction.insert_row(&table, &row).unwrap_err().kind(), ErrorKind::Unsupported);
     let layout = Layout::clone(&table.layout());
     assert_eq!(database.set_layout(&table, layout).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(database.table("c").is_err(), "a table that is refused its index is not there");
     let splits = create("f", "split by 2").unwrap();
     assert_eq!(splits.layout().levels().len(), 3, "said by the layout, and no map");
     database.create_index(&splits, &index).unwrap();

@@ -27,6 +27,7 @@ mod cells;
 mod figures;
 mod filters;
 mod load;
+mod plots;
 mod report;
 mod stores;
 mod timeline;
@@ -354,6 +355,12 @@ mod tests {
         let timeline = &report.cells["timeline-128"].timelines["rows"];
         assert!(timeline.rates.iter().sum::<f64>() > 0.0 && !timeline.filters.is_empty(), "{timeline:?}");
         assert!(report.table().contains("rows / stand-in"), "{}", report.table());
+        let drawn: Vec<String> = report.plots("a machine").into_iter().map(|(name, _)| name).collect();
+        assert!(drawn.contains(&"opd-ndv-cpu".to_owned()), "{drawn:?}");
+        for alone in ["opd-filters-selectivity", "opd-timeline-128", "opd-stages"] {
+            assert!(drawn.contains(&alone.to_owned()), "{drawn:?}");
+        }
+        assert!(!drawn.contains(&"opd-hybrid".to_owned()), "there is one size: {drawn:?}");
         assert_eq!(fs::read_dir(directory.path()).expect("directory").count(), 0, "nothing is left");
     }
 

@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::figures::Figures;
+use super::plots;
 use super::stores::Format;
 use super::timeline::Timeline;
+use crate::plot::NamedPlot;
 use crate::statistics::Spread;
 
 /// One contender's run of a cell.
@@ -135,6 +137,11 @@ fn lines(figures: &BTreeMap<String, Spread>, unit: &str) -> BTreeMap<String, Str
 }
 
 impl DictionaryReport {
+    /// The plots of what was run: see `plots`.
+    pub(crate) fn plots(&self, machine: &str) -> Vec<NamedPlot> {
+        plots::all(self, machine)
+    }
+
     /// The report as a person reads it: medians.
     pub fn table(&self) -> String {
         let mut out = format!("dictionaries: {} pairs, files of {} KiB\n", self.pairs, self.file_bytes >> 10);

@@ -1,4 +1,4 @@
-//! Transactions and filters at once, by the clock (figure 10).
+//! Transactions and filters at once, by the clock.(figure 10).
 //!
 //! 1. Some threads run the stream of `transactions` without a pause, as many run filters of 1 % selectivity one after
 //!    the other.
@@ -25,6 +25,8 @@ use crate::store::Result;
 
 const SELECTIVITY: f64 = 0.01;
 const SLICES: usize = 60;
+/// A slice with less than this share of the mean rate is one in which writers stalled.
+const STALLED: f64 = 0.1;
 
 /// What happened when.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -135,7 +137,10 @@ impl Timeline {
 
     fn put_figures(&self, figures: &mut Figures) {
         let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
-        figures.put("timeline.rate", mean(self.rates.iter().sum(), self.rates.len()));
+        let mean_rate = mean(self.rates.iter().sum(), self.rates.len());
+        figures.put("timeline.rate", mean_rate);
+        let stalled = self.rates.iter().filter(|rate| **rate < STALLED * mean_rate).count();
+        figures.put("timeline.stalled_percent", 100.0 * mean(stalled as f64, self.rates.len()));
         figures.put("timeline.least_rate", self.rates.iter().copied().fold(f64::INFINITY, f64::min));
         let seconds: f64 = self.filters.iter().map(|filter| filter.seconds).sum();
         figures.put("timeline.filter_ms", mean(seconds, self.filters.len()) * 1e3);

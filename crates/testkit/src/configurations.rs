@@ -712,6 +712,16 @@ fn of_indexes() -> Vec<Configuration> {
     vec![
         Configuration { name: "indexes".into(), indexes: texts(INDEXES), ..BASE },
         Configuration {
+            name: "indexes-split-converted".into(),
+            row_format: RowFormatKind::Json,
+            transformers: Some("convert json to packed\nsplit by 2 down to 2".into()),
+            indexes: texts(INDEXES),
+            views: texts(VIEWS),
+            expiring: true,
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
             name: "indexes-tiny-memtable".into(),
             indexes: texts(INDEXES),
             memtable_bytes: 2 << 10,

@@ -16,8 +16,8 @@ use mycelium_base::{Error, Result};
 use crate::key::{KeyReader, encode_index_column};
 use crate::{Datum, DatumRef};
 
+use super::Aggregation;
 use super::state::State;
-use super::{Aggregate, Aggregation};
 
 /// What a group costs beyond its key and text.
 const GROUP_WEIGHT: usize = 64;
@@ -57,12 +57,12 @@ struct GroupStates {
 
 impl GroupStates {
     /// The place of a group; of a new one if it is not there yet.
-    fn place_of(&mut self, key: &[u8], aggregates: &[Aggregate]) -> usize {
+    fn place_of(&mut self, key: &[u8], aggregation: &Aggregation) -> usize {
         if let Some(&place) = self.places.get(key) {
             return place;
         }
-        let place = self.all.len();
-        self.all.extend(aggregates.iter().map(|&aggregate| State::new(aggregate)));
+        let (place, aggregates) = (self.all.len(), aggregation.aggregates());
+        self.all.extend(aggregates.iter().map(|&aggregate| State::new(aggregate, aggregation.schema())));
         self.weight += GROUP_WEIGHT + key.len() + STATE_WEIGHT * aggregates.len();
         self.places.insert(key.to_vec(), place);
         place
@@ -75,8 +75,8 @@ impl GroupStates {
         self.weight = self.weight + state.weight() - before;
     }
 
-    fn merge(&mut self, key: &[u8], aggregates: &[Aggregate], others: &[State]) {
-        let place = self.place_of(key, aggregates);
+    fn merge(&mut self, key: &[u8], aggregation: &Aggregation, others: &[State]) {
+        let place = self.place_of(key, aggregation);
         for (at, other) in others.iter().enumerate() {
             self.change(place + at, |state| state.merge(other));
         }
@@ -126,7 +126,7 @@ impl Groups {
             Some(place) if self.last_key == self.key => place,
             _ => {
                 std::mem::swap(&mut self.key, &mut self.last_key);
-                *self.last.insert(self.states.place_of(&self.last_key, aggregates))
+                *self.last.insert(self.states.place_of(&self.last_key, &self.aggregation))
             }
         };
         for (at, aggregate) in aggregates.iter().enumerate() {
@@ -140,9 +140,9 @@ impl Groups {
 
     /// Adds the rows of another part. Both must be of the same aggregation.
     pub fn merge(&mut self, other: &Self) {
-        let aggregates = self.aggregation.aggregates();
+        let count = self.aggregation.aggregates().len();
         for (key, &from) in &other.states.places {
-            self.states.merge(key, aggregates, &other.states.all[from..from + aggregates.len()]);
+            self.states.merge(key, &self.aggregation, &other.states.all[from..from + count]);
         }
     }
 
@@ -181,7 +181,7 @@ impl Groups {
             for &aggregate in aggregation.aggregates() {
                 states.push(State::decode(aggregate, aggregation.schema(), &mut reader)?);
             }
-            self.states.merge(key, aggregation.aggregates(), &states);
+            self.states.merge(key, aggregation, &states);
         }
         reader.finish()
     }
@@ -194,7 +194,7 @@ impl Groups {
         let aggregation = &*self.aggregation;
         if self.is_empty() && aggregation.group_by().is_empty() {
             let mut nothing = self.clone();
-            nothing.states.place_of(&[], aggregation.aggregates());
+            nothing.states.place_of(&[], aggregation);
             return nothing.rows();
         }
         let row = |(key, &place): (&Vec<u8>, &usize)| {

@@ -9,14 +9,16 @@
 //! | `count(*)` | rows | `int64` |
 //! | `count(c)` | values that are not null | `int64` |
 //! | `sum(c)` | integers, decimals | `decimal(38, scale of c)`: exact; more than 38 digits are an error; null if there is no value |
+//! | `sum(c)` | floats | `float64`: the exact sum, rounded once; null if there is no value |
 //! | `min(c)`, `max(c)` | any type, in the order of [`DatumRef`] | the type of c; null if there is no value |
 //!
 //! Nulls are values of their own for grouping, and none for all aggregates but `count(*)`. Floats group and compare by
 //! the one order that all values have: -0.0 is 0.0, all NaNs are one and greater than all numbers. Sums of floats are
-//! refused: they are rounded at every step, so that the answer would depend on where compactions stand.
+//! not rounded on the way, so that the answer does not depend on where compactions stand (`float_sum`).
 //!
 //! Without grouping columns all rows are one group, which is there even where there are no rows.
 
+mod float_sum;
 mod groups;
 mod state;
 
@@ -94,6 +96,7 @@ impl Aggregate {
     pub fn result_type(self, schema: &Schema) -> ColumnType {
         match (self, self.column().map(|column| &schema.columns()[column].ty)) {
             (Self::Sum(_), Some(ColumnType::Decimal128(_, scale))) => ColumnType::Decimal128(38, *scale),
+            (Self::Sum(_), Some(ColumnType::Float32 | ColumnType::Float64)) => ColumnType::Float64,
             (Self::Sum(_), _) => ColumnType::Decimal128(38, 0),
             (Self::Min(_) | Self::Max(_), Some(ty)) => ty.clone(),
             _ => ColumnType::Int64,
@@ -136,10 +139,6 @@ impl Aggregate {
             return Err(Error::invalid(format!("there is no column {column}")));
         };
         match (self, &column.ty) {
-            (Self::Sum(_), ColumnType::Float32 | ColumnType::Float64) => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("sums of floats depend on their order, so there is no sum({}): use a decimal", column.name),
-            )),
             (Self::Sum(_), ty) if !is_summed(ty) => {
                 Err(Error::invalid(format!("column {} of type {ty} has no sum", column.name)))
             }
@@ -149,8 +148,8 @@ impl Aggregate {
 }
 
 fn is_summed(ty: &ColumnType) -> bool {
-    use ColumnType::{Decimal128, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
-    matches!(ty, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Decimal128(..))
+    use ColumnType::{Decimal128, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    matches!(ty, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float32 | Float64 | Decimal128(..))
 }
 
 /// What rows are grouped by, and what is computed of each group. Thread-safe.
@@ -200,7 +199,7 @@ impl Aggregation {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: a column that does not exist or groups twice, no aggregate or one twice, too
-    /// many of either, a sum of what is no number; [`ErrorKind::Unsupported`]: a sum of floats.
+    /// many of either, a sum of what is no number.
     pub fn new(schema: Arc<Schema>, group_by: Vec<usize>, aggregates: Vec<Aggregate>) -> Result<Self> {
         if group_by.len() > MAX_GROUP_COLUMNS || aggregates.len() > MAX_AGGREGATES || aggregates.is_empty() {
             return Err(Error::invalid(format!(
@@ -288,10 +287,8 @@ impl Aggregation {
             let tag = reader.u8()?;
             aggregates.push(Aggregate::of_tag(tag, reader.length(last)?)?);
         }
-        Self::new(schema, group_by, aggregates).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => error,
-            _ => Error::corruption("the columns of an aggregation").caused_by(error),
-        })
+        let malformed = |error| Error::corruption("the columns of an aggregation").caused_by(error);
+        Self::new(schema, group_by, aggregates).map_err(malformed)
     }
 
     /// What reads the rows of a fragment format, which must have all columns that are read.

@@ -1,12 +1,13 @@
 //! The state of one aggregate of one group: what is kept of its rows, and its bytes.
 //!
 //! A sum is kept in 192 bits, two's complement: 2^56 rows of 128 bits do not exceed them, so that only the end result
-//! can be too large, whatever the order. An extreme is kept as its key code, whose order is that of the values and of
+//! can be too large, whatever the order. A sum of floats is as exact ([`super::float_sum`]). An extreme is kept as its key code, whose order is that of the values and of
 //! which there is one for all equal values.
 //!
 //! ```text
 //! count     varint
 //! sum       bytes: little-endian two's complement, as short as can be; none at all: no value
+//! of floats bytes: see `float_sum`; none at all: no value
 //! extreme   bytes: the code of `key`; none at all: no value
 //! ```
 
@@ -15,9 +16,10 @@ use mycelium_base::{Error, Result};
 
 use crate::datum::decimal_fits;
 use crate::key::{KeyReader, encode_datum};
-use crate::{Column, Datum, DatumRef, Schema};
+use crate::{Column, ColumnType, Datum, DatumRef, Schema};
 
 use super::Aggregate;
+use super::float_sum::FloatSum;
 
 /// Bytes of a sum at most.
 const SUM_LEN: usize = 24;
@@ -72,7 +74,7 @@ impl WideSum {
 }
 
 /// The length, at least 1, of the shortest two's complement of the same number.
-fn shortest(bytes: &[u8]) -> usize {
+pub(super) fn shortest(bytes: &[u8]) -> usize {
     let mut len = bytes.len();
     while len > 1 {
         let (last, sign) = (bytes[len - 1], bytes[len - 2] & 0x80);
@@ -89,15 +91,17 @@ fn shortest(bytes: &[u8]) -> usize {
 pub(super) enum State {
     Count(u64),
     Sum(Option<WideSum>),
+    FloatSum(Option<Box<FloatSum>>),
     /// The code; none if empty.
     Least(Vec<u8>),
     Greatest(Vec<u8>),
 }
 
 impl State {
-    pub(super) fn new(aggregate: Aggregate) -> Self {
+    pub(super) fn new(aggregate: Aggregate, schema: &Schema) -> Self {
         match aggregate {
             Aggregate::CountRows | Aggregate::Count(_) => Self::Count(0),
+            Aggregate::Sum(column) if is_float(&schema.columns()[column].ty) => Self::FloatSum(None),
             Aggregate::Sum(_) => Self::Sum(None),
             Aggregate::Min(_) => Self::Least(Vec::new()),
             Aggregate::Max(_) => Self::Greatest(Vec::new()),
@@ -109,6 +113,7 @@ impl State {
         match self {
             Self::Count(count) => *count = count.saturating_add(1),
             Self::Sum(sum) => sum.get_or_insert_default().add(WideSum::of(number(value))),
+            Self::FloatSum(sum) => sum.get_or_insert_default().add(float(value)),
             Self::Least(code) => {
                 scratch.clear();
                 encode_datum(value, scratch);
@@ -131,6 +136,7 @@ impl State {
         match (self, other) {
             (Self::Count(count), Self::Count(more)) => *count = count.saturating_add(*more),
             (Self::Sum(sum), Self::Sum(Some(more))) => sum.get_or_insert_default().add(*more),
+            (Self::FloatSum(sum), Self::FloatSum(Some(more))) => sum.get_or_insert_default().merge(more),
             (Self::Least(code), Self::Least(other)) if !other.is_empty() && (code.is_empty() || other < code) => {
                 code.clone_from(other);
             }
@@ -143,14 +149,20 @@ impl State {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Least(code) | Self::Greatest(code) => code.len(),
-            Self::Count(_) | Self::Sum(_) => 0,
+            Self::FloatSum(Some(_)) => size_of::<FloatSum>(),
+            Self::Count(_) | Self::Sum(_) | Self::FloatSum(None) => 0,
         }
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Count(count) => put_varint(out, *count),
-            Self::Sum(None) => put_bytes(out, &[]),
+            Self::Sum(None) | Self::FloatSum(None) => put_bytes(out, &[]),
+            Self::FloatSum(Some(sum)) => {
+                let mut bytes = Vec::new();
+                sum.encode(&mut bytes);
+                put_bytes(out, &bytes);
+            }
             Self::Sum(Some(sum)) => sum.encode(out),
             Self::Least(code) | Self::Greatest(code) => put_bytes(out, code),
         }
@@ -160,6 +172,10 @@ impl State {
         let at = reader.position() as u64;
         Ok(match aggregate {
             Aggregate::CountRows | Aggregate::Count(_) => Self::Count(reader.varint()?),
+            Aggregate::Sum(column) if is_float(&schema.columns()[column].ty) => match reader.bytes()? {
+                [] => Self::FloatSum(None),
+                bytes => Self::FloatSum(Some(Box::new(FloatSum::decode(bytes).map_err(|error| error.at(at))?))),
+            },
             Aggregate::Sum(_) => match reader.bytes()? {
                 [] => Self::Sum(None),
                 bytes => Self::Sum(Some(
@@ -176,7 +192,8 @@ impl State {
         let too_large = || Error::invalid(format!("{} is too large for its type", aggregate.to_text(schema)));
         Ok(match self {
             Self::Count(count) => Datum::Int64(i64::try_from(*count).map_err(|_| too_large())?),
-            Self::Sum(None) => Datum::Null,
+            Self::Sum(None) | Self::FloatSum(None) => Datum::Null,
+            Self::FloatSum(Some(sum)) => Datum::Float64(sum.round()),
             Self::Sum(Some(sum)) => {
                 let value = sum.to_i128().filter(|&value| decimal_fits(value, SUM_DIGITS));
                 Datum::Decimal128(value.ok_or_else(too_large)?)
@@ -199,6 +216,18 @@ fn decode_code(column: &Column, reader: &mut Reader<'_>) -> Result<Vec<u8>> {
         value.finish().map_err(|error| error.at(at))?;
     }
     Ok(code.to_vec())
+}
+
+fn is_float(ty: &ColumnType) -> bool {
+    matches!(ty, ColumnType::Float32 | ColumnType::Float64)
+}
+
+fn float(value: DatumRef<'_>) -> f64 {
+    match value {
+        DatumRef::Float32(v) => v.into(),
+        DatumRef::Float64(v) => v,
+        other => unreachable!("an aggregation checks what it sums, and {other:?} is no float"),
+    }
 }
 
 fn number(value: DatumRef<'_>) -> i128 {

@@ -138,7 +138,7 @@ impl Database {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, a sum of what
-    /// is no number; [`ErrorKind::Unsupported`]: a sum of floats, or a table whose transformers map values.
+    /// is no number; [`ErrorKind::Unsupported`]: a table whose transformers map values.
     pub fn create_view(&self, table: &Table, options: &ViewOptions) -> Result<View> {
         self.inner.create_view(table, options)
     }

@@ -23,7 +23,7 @@ use mycelium_compaction::shaped_job::{Making, OutputGroup, ShapedInput};
 use mycelium_compaction::{
     CompactionPlan, GroupCursor, JobId, KeySample, OlderFiles, Reason, encoded_job, subcompaction_cuts,
 };
-use mycelium_encoding::{FragmentFormat, PackedLayout, Schema, ValueMap};
+use mycelium_encoding::{FragmentFormat, PackedLayout, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
 use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile, SstWriterOptions};
@@ -710,7 +710,7 @@ fn shaped_input<'w>(
         let making = making(taken, format, &sources)?;
         outputs.push(OutputGroup {
             group: group.clone(),
-            fragments: fragments_of(group.as_deref(), &making, formats.schema()),
+            fragments: fragments_of(table, group.as_ref(), &making)?,
             making,
             watch: asked(watch),
             range_deletes: Arc::new(input_range_deletes(taken, feeds)),
@@ -730,10 +730,15 @@ fn shaped_input<'w>(
     Ok(ShapedInput { sources, splitters, outputs, snapshots: snapshots.to_vec(), lower, upper })
 }
 
-/// How the fragments of a group are packed whose rows may come as cells: a columnar one that puts no rows together.
-fn fragments_of(group: Option<&Group>, making: &Making, schema: &Arc<Schema>) -> Option<Arc<PackedLayout>> {
-    let group = group.filter(|group| group.format == GroupFormat::Columnar)?;
-    matches!(making, Making::Reshaped { .. }).then(|| Arc::new(PackedLayout::of(schema.clone(), &group.columns)))
+/// How the fragments of a group are packed whose rows may come as cells: a columnar one that puts no rows together, and
+/// whose files get no summaries, which need the values.
+fn fragments_of(table: &TableShared, group: Option<&Arc<Group>>, making: &Making) -> Result<Option<Arc<PackedLayout>>> {
+    let Some(group) = group.filter(|group| group.format == GroupFormat::Columnar) else { return Ok(None) };
+    if !matches!(making, Making::Reshaped { .. }) || !table.summarizers(Some(group))?.is_empty() {
+        return Ok(None);
+    }
+    let schema = table.typed_formats()?.schema().clone();
+    Ok(Some(Arc::new(PackedLayout::of(schema, &group.columns))))
 }
 
 /// One cursor per input run: encoded where it feeds one group, whose columns it has. One that lacks columns may feed

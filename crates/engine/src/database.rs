@@ -602,7 +602,7 @@ impl Database {
         let (options, indexes) = split_augments(options, &schema)?;
         let definition = TableDefinition { schema: Some(schema), options, index: None, views: ViewSet::default() };
         let table = self.inner.create_table(name, definition)?;
-        let refused = indexes.iter().find_map(|index| self.inner.create_index(&table, index).err());
+        let refused = indexes.iter().find_map(|index| self.create_index(&table, index).err());
         if let Some(refused) = refused {
             self.inner.drop_table(name)?;
             return Err(refused);

@@ -97,7 +97,7 @@ fn malformed_payloads_are_refused_at_their_byte() {
             protobuf(),
             vec![(&text, 4), (&unknown, 2), (&twice, 3), (&[8, 5, 18, 9], 3)],
         ),
-        (columns, flat_buffers, vec![(&[0xff; 8], 0), (&[], 0)]),
+        (columns, flat_buffers, vec![(&[0xff; 8], 8), (&[], 0)]),
         ("id int64 not null, bytes binary not null, primary key (id)", raw, Vec::new()),
     ];
     for (schema, row_format, payloads) in cases {

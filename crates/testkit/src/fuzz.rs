@@ -345,6 +345,7 @@ fn example_aggregation() -> mycelium_base::Result<Arc<Aggregation>> {
         Aggregate::Min(4),
         Aggregate::Max(5),
         Aggregate::Min(2),
+        Aggregate::Sum(2),
     ];
     Aggregation::new(Arc::new(example_schema()?), vec![3, 1], aggregates.to_vec()).map(Arc::new)
 }

@@ -7,7 +7,7 @@
 //! dates, short texts, a comment). Runs: `levels` (a run of a tenth of the rows, each newer than one below, over a run
 //! of all) and `tiers` (four runs of scattered rows); and, of the jobs that encode rows, `rows` (as `levels`, but the
 //! newer ones are rows) and `load` (every second row is a new one). CPU time of the best round is printed, which stands
-//! on a busy machine, and whether both jobs gave the same bytes, which they do where the files are cut at the same keys.
+//! on a busy machine, and whether both jobs gave the same bytes, as they do where the files are cut at the same keys.
 
 #![allow(clippy::unwrap_used)]
 

@@ -323,9 +323,9 @@ pub struct TableOptions {
     pub buffer: Buffering,
     /// The row format that a typed table takes its rows in: that of its memtables and of level 0. Default: packed.
     pub row_format: RowFormatDefinition,
-    /// Row formats that column groups of the layout may have beside the table's own, packed ones and JSON, and that rows
-    /// may be handed out in: Protobuf and FlatBuffers, each with its definition, at most one of a kind. A definition is
-    /// given here once for all layouts that the table will have. Default: none.
+    /// Row formats that column groups of the layout may have beside the table's own, packed ones and JSON, and that
+    /// rows may be handed out in: Protobuf and FlatBuffers, each with its definition, at most one of a kind. A
+    /// definition is given here once for all layouts that the table will have. Default: none.
     pub group_formats: Vec<RowFormatDefinition>,
     /// Column groups, formats and merging by level, for a typed table. Default: where rows are packed and levels
     /// leveled, rows at level 0 and one columnar group below; else rows as they came at every level. This is the layout
@@ -335,9 +335,9 @@ pub struct TableOptions {
     /// Change the layout of a typed table by itself as what it is asked for changes: see [`crate::Table::trace`] and
     /// [`crate::events::Event::LayoutChanged`]. Default: false.
     pub layout_auto: bool,
-    /// Transformers of a typed table, which give it its layout (Mycelium §4.2): in place of `layout`. An `augment` among
-    /// them is an index, and is kept as one. Those that are not built in must be among [`Options::transformers`]
-    /// whenever the database is opened. What readers see of a user's map is said at
+    /// Transformers of a typed table, which give it its layout (Mycelium §4.2): in place of `layout`. An `augment`
+    /// among them is an index, and is kept as one. Those that are not built in must be among
+    /// [`Options::transformers`] whenever the database is opened. What readers see of a user's map is said at
     /// [`mycelium_transform::Transformer::maps_values`]. Default: none.
     pub transformers: Option<TransformerSet>,
     /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.

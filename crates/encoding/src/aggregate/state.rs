@@ -1,8 +1,8 @@
 //! The state of one aggregate of one group: what is kept of its rows, and its bytes.
 //!
 //! A sum is kept in 192 bits, two's complement: 2^56 rows of 128 bits do not exceed them, so that only the end result
-//! can be too large, whatever the order. A sum of floats is as exact ([`super::float_sum`]). An extreme is kept as its key code, whose order is that of the values and of
-//! which there is one for all equal values.
+//! can be too large, whatever the order. A sum of floats is as exact ([`super::float_sum`]). An extreme is kept as its
+//! key code, whose order is that of the values and of which there is one for all equal values.
 //!
 //! ```text
 //! count     varint

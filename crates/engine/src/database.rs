@@ -591,10 +591,11 @@ impl Database {
     /// and may be without it after a crash meanwhile.
     ///
     /// # Errors
-    /// As [`Database::create_table`] and, of an augment, [`Database::create_index`]. [`ErrorKind::InvalidArgument`] also
-    /// for a merge operator, and for a layout whose level 0 is not the table's own rows; [`ErrorKind::Unsupported`] also
-    /// for a transformer that is not registered, a format that the table's rows cannot be converted to, or a column with
-    /// a default where rows are not packed. Of [`TableOptions::expiry`] those of [`Database::set_expiry`].
+    /// As [`Database::create_table`] and, of an augment, [`Database::create_index`].
+    /// [`ErrorKind::InvalidArgument`] also for a merge operator, and for a layout whose level 0 is not the table's own
+    /// rows; [`ErrorKind::Unsupported`] also for a transformer that is not registered, a format that the table's rows
+    /// cannot be converted to, or a column with a default where rows are not packed. Of [`TableOptions::expiry`] those
+    /// of [`Database::set_expiry`].
     pub fn create_typed_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Table> {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));

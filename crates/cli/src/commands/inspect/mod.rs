@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium::disk::{AccessPattern, Disk, LocalDisk};
-use mycelium::rows::{ColumnState, RowFormat, RowScratch, key_text};
+use mycelium::rows::{ColumnState, RowScratch, key_text};
 use mycelium::transform::Formats;
 use mycelium::{Group, GroupFormat, RowFormatKind};
 use mycelium::{TableDefinition, TableId};

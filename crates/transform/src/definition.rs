@@ -58,6 +58,13 @@ impl TransformerDefinition {
     }
 }
 
+impl TransformerDefinition {
+    /// Whether it is the built-in one that feeds an index, which a layout does not say.
+    pub fn is_augment(&self) -> bool {
+        self.name == "augment"
+    }
+}
+
 /// Fails unless it is a name that may be registered.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-' | b'.');

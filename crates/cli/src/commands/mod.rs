@@ -229,7 +229,7 @@ fn layout_option(args: &TableOptionArgs, schema: &Schema, options: &TableOptions
 /// Those of the transformers that a layout does not say: the indexes.
 fn augments(args: &TableOptionArgs) -> Result<Option<TransformerSet>, Failure> {
     let set = TransformerSet::parse(&args.transform.join("\n"))?;
-    let augments: TransformerSet = set.iter().filter(|it| it.name() == "augment").cloned().collect();
+    let augments: TransformerSet = set.iter().filter(|it| it.is_augment()).cloned().collect();
     Ok((!augments.is_empty()).then_some(augments))
 }
 

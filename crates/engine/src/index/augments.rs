@@ -9,15 +9,13 @@ use mycelium_transform::{Augment, TransformerSet};
 use super::IndexOptions;
 use crate::options::TableOptions;
 
-const AUGMENT: &str = "augment";
-
 /// The options without the augments among their transformers, and the indexes that these are.
 ///
 /// # Errors
 /// Those of [`Augment::parse`].
 pub(crate) fn split_augments(options: TableOptions, schema: &Schema) -> Result<(TableOptions, Vec<IndexOptions>)> {
     let Some(set) = &options.transformers else { return Ok((options, Vec::new())) };
-    let (augments, others): (Vec<_>, Vec<_>) = set.iter().cloned().partition(|it| it.name() == AUGMENT);
+    let (augments, others): (Vec<_>, Vec<_>) = set.iter().cloned().partition(|it| it.is_augment());
     let index = |arguments: &str| Augment::parse(arguments, schema).map(|augment| index_of(&augment, schema));
     let indexes = augments.iter().map(|augment| index(augment.arguments())).collect::<Result<Vec<_>>>()?;
     let transformers = (!others.is_empty()).then(|| TransformerSet::from_iter(others));

@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use mycelium_base::{Cursor, Error, ReadCounters, Result, Trailer};
-use mycelium_encoding::{ColumnState, PackedLayout, PackedScratch};
+use mycelium_encoding::PackedLayout;
 
 use super::picks::Pick;
 use super::position::{ColumnPosition, WantedColumns};
@@ -58,23 +58,6 @@ impl EncodedCursor {
         }
         fragment
     }
-}
-
-/// Appends the fragment of an [`EncodedCursor`]'s pick, which its value would have been: for who kept it and needs the
-/// value after all. `layout` is that of the cursor. O(columns²).
-///
-/// # Errors
-/// `ErrorKind::Corruption` where a cell is malformed.
-pub fn write_fragment(layout: &PackedLayout, (block, row): Pick<'_>, out: &mut Vec<u8>) -> Result<()> {
-    let mut text = Vec::new();
-    block.read(|pages| {
-        let page_of = |column| layout.columns().position(|found| found == column).and_then(|place| pages.get(place));
-        let show = |column: usize, put: &mut dyn FnMut(ColumnState<'_>)| match page_of(column) {
-            Some(page) => page.expanded_cell(row, &mut text).map(put),
-            None => Err(Error::invalid("a block of other columns")),
-        };
-        layout.encode_cells(show, &mut PackedScratch::default(), out)
-    })
 }
 
 impl Cursor for EncodedCursor {

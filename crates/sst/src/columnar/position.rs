@@ -72,17 +72,37 @@ impl Wanted {
 
     /// Appends the fragment of a row.
     fn fragment(&self, pages: &[Page<'_>], row: usize, scratch: &mut FragmentScratch, out: &mut Vec<u8>) -> Result<()> {
-        let FragmentScratch { packed, text } = scratch;
-        let show = |column: usize, put: &mut dyn FnMut(ColumnState<'_>)| match self
-            .places
-            .get(column)
-            .and_then(|&place| pages.get(place))
-        {
-            Some(page) => page.expanded_cell(row, text).map(put),
-            None => Err(lacking(column)),
-        };
-        self.layout.encode_cells(show, packed, out)
+        let page_of = |column: usize| self.places.get(column).and_then(|&place| pages.get(place));
+        write_cells(&self.layout, page_of, row, scratch, out)
     }
+}
+
+/// Appends the packed fragment of a row, whose cells are in these pages.
+fn write_cells<'p>(
+    layout: &PackedLayout,
+    page_of: impl Fn(usize) -> Option<&'p Page<'p>>,
+    row: usize,
+    scratch: &mut FragmentScratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let FragmentScratch { packed, text } = scratch;
+    let show = |column: usize, put: &mut dyn FnMut(ColumnState<'_>)| match page_of(column) {
+        Some(page) => page.expanded_cell(row, text).map(put),
+        None => Err(lacking(column)),
+    };
+    layout.encode_cells(show, packed, out)
+}
+
+/// Appends the fragment of a pick, which its cursor's value would have been: for who kept it and needs the value after
+/// all. `layout` is that of the cursor. O(columns²).
+///
+/// # Errors
+/// `ErrorKind::Corruption` where a cell is malformed.
+pub fn write_fragment(layout: &PackedLayout, (block, row): Pick<'_>, out: &mut Vec<u8>) -> Result<()> {
+    block.read(|pages| {
+        let page_of = |column| layout.columns().position(|found| found == column).and_then(|place| pages.get(place));
+        write_cells(layout, page_of, row, &mut FragmentScratch::default(), out)
+    })
 }
 
 pub(super) fn has_columns(trailer: Trailer) -> bool {

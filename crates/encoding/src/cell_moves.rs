@@ -62,6 +62,16 @@ pub(crate) fn weave_texts(ends: &mut [i32], bytes: &mut [u8], first: usize, plac
     }
 }
 
+/// Moves the last values to these places, counted from `first`, in the place of others.
+pub(crate) fn lay<T: Copy>(values: &mut Vec<T>, first: usize, places: &[u32]) {
+    let others = values.len() - places.len();
+    let (replaced, moved) = values.split_at_mut(others);
+    for (&place, &mut value) in places.iter().zip(moved) {
+        replaced[first + place as usize] = value;
+    }
+    values.truncate(others);
+}
+
 /// Removes the values at these places, counted from `first`. Each other is moved once.
 pub(crate) fn remove<T: Copy>(values: &mut Vec<T>, first: usize, places: &[u32]) {
     let len = values.len();
@@ -95,6 +105,13 @@ pub(crate) fn remove_texts(ends: &mut Vec<i32>, bytes: &mut Vec<u8>, first: usiz
 pub(crate) fn without(cells: usize, places: &[u32]) -> Vec<u32> {
     let mut places = places.iter().peekable();
     (0..cells as u32).filter(|cell| places.next_if_eq(&cell).is_none()).collect()
+}
+
+/// The order of so many cells, and behind them those that take the place of those at these.
+pub(crate) fn laid(cells: usize, places: &[u32]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..cells as u32).collect();
+    places.iter().zip(cells as u32..).for_each(|(&place, cell)| order[place as usize] = cell);
+    order
 }
 
 /// The order of so many cells, and behind them those that come before these places.

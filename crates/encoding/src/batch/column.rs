@@ -16,7 +16,7 @@ use mycelium_base::{Error, Result};
 #[cfg(doc)]
 use super::RecordBatchBuilder;
 use super::TextArrays;
-use crate::cell_moves::{arrange, make_room, remove, remove_texts, weave, weave_texts, without, woven};
+use crate::cell_moves::{arrange, laid, lay, make_room, remove, remove_texts, weave, weave_texts, without, woven};
 use crate::packed::{RawColumn, array};
 use crate::page::{Page, PageRows, slot32, slot64};
 use crate::row_format::Plain;
@@ -232,11 +232,16 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends cells of a page, all of them at once but for those of a page with absent ones, where they fail; returns
-    /// the bytes of text or binary collected.
+    /// Appends cells of a page, all of them at once unless one is absent, where they fail; returns the bytes of text or
+    /// binary collected.
     pub(super) fn push_cells(&mut self, page: &Page<'_>, rows: &PageRows<'_>, scratch: &mut Vec<u32>) -> Result<usize> {
         let may_be_null = self.nullable || !page.has_nulls();
-        if page.has_absent() || !may_be_null || rows.end() > page.rows() || !self.push_values(page, rows, scratch)? {
+        let is_there = |row: &u32| !page.is_absent(*row as usize);
+        let are_there = match rows {
+            PageRows::Some(rows) => !page.has_absent() || rows.iter().all(is_there),
+            PageRows::Range(_) => !page.has_absent(),
+        };
+        if !are_there || !may_be_null || rows.end() > page.rows() || !self.push_values(page, rows, scratch)? {
             let mut text = Vec::new();
             rows.try_each(|row| self.push_cell(page.expanded_cell(row, &mut text)?).map(drop))?;
             return Ok(self.values.bytes());
@@ -388,6 +393,25 @@ impl ColumnBuilder {
         }
         if self.nulls.as_slice().is_some() {
             self.arrange_nulls(first, &woven(cells, places));
+        }
+    }
+
+    /// See [`RecordBatchBuilder::lay`]; all places are there.
+    pub(super) fn lay(&mut self, first: usize, places: &[u32]) {
+        let cells = self.values.len() - first - places.len();
+        match &mut self.values {
+            // Texts of other lengths move all that follow them.
+            Values::Bits(_) | Values::Variable { .. } => return self.arrange(first, &laid(cells, places)),
+            Values::Width1(values) => lay(values, first, places),
+            Values::Width2(values) => lay(values, first, places),
+            Values::Width4(values) => lay(values, first, places),
+            Values::Width8(values) => lay(values, first, places),
+            Values::Width16(values) => lay(values, first, places),
+            Values::Codes(codes) => lay(codes.codes_mut(), first, places),
+        }
+        match self.nulls.as_slice().is_some() {
+            true => self.arrange_nulls(first, &laid(cells, places)),
+            false => self.nulls.truncate(first + cells),
         }
     }
 

@@ -280,6 +280,22 @@ impl<'a> Page<'a> {
         !self.absent.is_empty()
     }
 
+    /// Whether a cell is absent.
+    #[inline]
+    pub fn is_absent(&self, row: usize) -> bool {
+        bit(self.absent, row)
+    }
+
+    /// Whether all cells of these rows are absent. O(rows / 8).
+    pub fn lacks_all(&self, rows: Range<usize>) -> bool {
+        let (first, last) = (rows.start.div_ceil(8), rows.end / 8);
+        let Some(bytes) = self.absent.get(first..last) else {
+            return rows.into_iter().all(|row| self.is_absent(row));
+        };
+        bytes.iter().all(|&byte| byte == u8::MAX)
+            && (rows.start..first * 8).chain(last * 8..rows.end).all(|row| self.is_absent(row))
+    }
+
     /// Whether all cells are values.
     pub fn has_only_values(&self) -> bool {
         self.nulls.is_empty() && self.absent.is_empty()
@@ -566,7 +582,7 @@ impl<'a> Page<'a> {
     }
 
     /// Whether some cells are null.
-    pub(crate) fn has_nulls(&self) -> bool {
+    pub fn has_nulls(&self) -> bool {
         !self.nulls.is_empty()
     }
 

@@ -14,6 +14,7 @@ impl BlockScan {
         let first = builder.len();
         if self.filter.is_some() {
             self.append_passing(count, builder)?;
+            self.lay_over_passing(first, builder)?;
             self.overwrite_passing(first, builder)?;
             self.weave_inserts(first, builder)?;
         } else {
@@ -23,11 +24,16 @@ impl BlockScan {
                 self.remove_gone(first, builder)?;
                 self.weave_inserts(first, builder)?;
             }
+            self.lay_over_all(first, builder)?;
             self.overwrite_all(first, builder)?;
         }
-        self.counters.rows_merged += (self.overwritten + self.inserts.looked_at()) as u64;
-        self.counters.rows_passed_through += (count - self.overwritten - self.inserts.gone().len()) as u64;
+        let new = self.overlays.new_rows();
+        self.counters.rows_merged += (self.overwritten + self.inserts.looked_at() + new) as u64;
+        self.counters.rows_passed_through += count.saturating_sub(self.overwritten + self.inserts.gone().len()) as u64;
+        self.find_new_places()?;
         self.end_inserts(first, builder)?;
+        self.weave_overlays(first, builder)?;
+        self.pass_overlays()?;
         self.pass_rows(count)
     }
 
@@ -146,9 +152,13 @@ impl BlockScan {
         rows: impl Iterator<Item = usize>,
         builder: &mut RecordBatchBuilder,
     ) -> Result<()> {
+        let of_overlays = self.overlay_keys()?;
         let Self { layers, at, runs, inserts, row: key, .. } = self;
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(()) };
-        let mut inserted = inserts.keys().peekable();
+        let of_overlays = of_overlays.iter().map(|(before, key)| (*before, key.as_slice()));
+        let mut inserted: Vec<_> = inserts.keys().chain(of_overlays).collect();
+        inserted.sort_unstable();
+        let mut inserted = inserted.into_iter().peekable();
         let mut gone = inserts.gone().iter().map(|&row| row as usize).peekable();
         for row in rows {
             while let Some((_, key)) = inserted.next_if(|(before, _)| *before <= row) {

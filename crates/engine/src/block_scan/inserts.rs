@@ -91,6 +91,15 @@ impl Inserts {
         &self.gone
     }
 
+    /// Adds rows of the stretch that are gone, none of which is known.
+    pub(super) fn add_gone(&mut self, gone: impl Iterator<Item = u32>) {
+        let known = self.gone.len();
+        self.gone.extend(gone);
+        if self.gone.len() > known {
+            self.gone.sort_unstable();
+        }
+    }
+
     /// Forgets the rows.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
@@ -111,7 +120,7 @@ impl Inserts {
     }
 
     /// The keys of the new rows, each with the row of the stretch that it comes before.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> + Clone {
         self.rows.iter().map(|Insert { before, key, .. }| (*before, &self.keys[key.clone()]))
     }
 
@@ -273,13 +282,14 @@ impl BlockScan {
         Ok(true)
     }
 
-    /// Bytes of text that each column of the batch surely takes beside those of the next `most` rows of the layer.
+    /// Bytes of text that each column of the batch surely takes beside those of the next `most` rows of the layer and
+    /// of what is laid over them.
     fn text_room_beside(&self, most: usize, builder: &RecordBatchBuilder) -> usize {
-        let room = |&Target { target, run, place, .. }: &Target| {
+        let room = |&Target { column, target, run, place }: &Target| {
             let (block, row) = self.runs[run].block()?;
             let rows = row..block.rows().min(row.saturating_add(most));
             let bound = block.read(|pages| pages[place].text_bound(rows));
-            Some(builder.text_room(target).saturating_sub(bound))
+            Some(builder.text_room(target).saturating_sub(bound).saturating_sub(self.overlay_text_bound(column)))
         };
         self.layer().targets.iter().map(|target| room(target).unwrap_or(0)).min().unwrap_or(usize::MAX)
     }

@@ -39,6 +39,7 @@ mod inserts;
 mod interleave;
 mod layer;
 mod layer_run;
+mod overlays;
 mod overwrites;
 mod patches;
 mod plan;
@@ -56,6 +57,7 @@ use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use self::inserts::Inserts;
 use self::interleave::Interleaving;
 use self::layer::Layer;
+use self::overlays::Overlays;
 use self::patches::{Overwrite, PatchShapes};
 use self::plan::Plan;
 use self::told::Told;
@@ -108,6 +110,8 @@ pub(crate) struct BlockScan {
     overwrites: Vec<Overwrite>,
     /// The new rows among those of a stretch.
     inserts: Inserts,
+    /// The younger runs that are laid over it.
+    overlays: Overlays,
     /// Rows of which the keys of several runs are compared at once: more of them as long as stretches are as long.
     reach: usize,
     /// Where keys of the rest are in the stretch, and whether they are; and how many are looked for at once.
@@ -191,6 +195,7 @@ impl BlockScan {
             shapes: PatchShapes::default(),
             overwrites: Vec::new(),
             inserts: Inserts::default(),
+            overlays: Overlays::default(),
             reach: LEAST_REACH,
             places: Vec::new(),
             sought: 0,
@@ -302,6 +307,7 @@ impl BlockScan {
     fn next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Next> {
         self.overwrites.clear();
         self.inserts.clear();
+        self.overlays.clear();
         self.decisions.clear();
         self.overwritten = 0;
         self.shapes.begin_stretch();
@@ -315,18 +321,22 @@ impl BlockScan {
         next_key.extend_from_slice(key);
         let mut count = 0;
         if self.find_layer(builder)? {
+            self.find_overlays(builder);
             self.find_bound();
             let most = self.fitting(most, builder);
             loop {
-                let end = count + self.untouched(count)?.min(most - self.inserts.more() - count);
-                let taken = self.takes_touched(count..end, most, builder)?;
-                count = taken;
-                let is_full = count + self.inserts.more() == most;
-                if taken < end || is_full || !self.overwrites_bound(count, builder)? {
+                let room = most - self.inserts.more() - self.overlays.new_before(count) - count;
+                let end = count + self.untouched(count)?.min(room);
+                let end = self.lay_over(count..end, most - self.inserts.more())?;
+                let most_of_rest = most - self.overlays.new_before(end);
+                count = self.takes_touched(count..end, most_of_rest, builder)?;
+                let is_full = count + self.inserts.more() + self.overlays.new_before(count) == most;
+                if count < end || is_full || !self.overwrites_bound(count, builder)? {
                     break;
                 }
                 count += 1;
             }
+            self.end_overlays(count)?;
         }
         self.reach = count.clamp(LEAST_REACH / 2, MOST_REACH / 2) * 2;
         Ok(if count > 0 { Next::Stretch(count) } else { Next::Key })

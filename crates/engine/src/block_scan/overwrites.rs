@@ -118,7 +118,12 @@ impl BlockScan {
         builder: &RecordBatchBuilder,
     ) -> Result<usize> {
         for (noted, &(place, is_there)) in places.iter().enumerate() {
-            let fits = place + self.inserts.more() < most;
+            if self.is_contested(touched.key().unwrap_or_default(), (place, is_there))? {
+                return Ok(noted);
+            }
+            // Behind the last row of the stretch overlays may have others.
+            let row_behind = usize::from(!is_there && !self.overlays.is_empty());
+            let fits = place + row_behind + self.inserts.more() < most;
             let is_noted = match (touched.says(), is_there) {
                 (Says::Patch | Says::Patches, true) => {
                     fits && (self.note_alike(touched, place) || self.note_touched(touched, place, builder)?)
@@ -149,7 +154,7 @@ impl BlockScan {
         if touched.key().is_some() && !self.shapes.are_of_stretch() {
             self.keep_shapes();
         }
-        let Self { layers, at, runs, places, sought, shapes, overwrites, .. } = self;
+        let Self { layers, at, runs, places, sought, shapes, overwrites, overlays, .. } = self;
         places.clear();
         let mut found = Sought { alike: 0, behind: rows.start, is_all: true };
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(found) };
@@ -160,7 +165,8 @@ impl BlockScan {
             if row >= rows.end {
                 return false;
             }
-            let is_noted = is_there && shape.is_some_and(|shape| note_alike(shape, touched, count, row, overwrites));
+            let shape_there = shape.filter(|_| is_there && !overlays.is_gone(row));
+            let is_noted = shape_there.is_some_and(|shape| note_alike(shape, touched, count, row, overwrites));
             count += 1;
             if is_noted {
                 (found.alike, found.behind) = (count, row + 1);
@@ -213,7 +219,8 @@ impl BlockScan {
         };
         let is_behind_touched =
             self.touched.key().is_some_and(|key| self.bound_key().is_some_and(|bound| key <= bound));
-        if is_behind_touched || !self.is_at_bound(offset)? || !self.read_lone_patch(run)? {
+        let is_overlaid = self.bound_key().map_or(Ok(false), |bound| self.is_overlay_at(bound))?;
+        if is_behind_touched || is_overlaid || !self.is_at_bound(offset)? || !self.read_lone_patch(run)? {
             return Ok(false);
         }
         let patch = std::mem::take(&mut self.patch);
@@ -351,9 +358,10 @@ impl BlockScan {
         self.shapes.keep_for(has_only_values);
     }
 
-    /// Whether all cells of a column of the current block are values.
+    /// Whether all cells of a column of the current block, and those laid over them, are values.
     fn has_values(&self, target: &Target) -> bool {
         let block = self.runs[target.run].block();
         block.is_some_and(|(block, _)| block.read(|pages| pages[target.place].has_only_values()))
+            && !self.have_overlays_nulls(target.column)
     }
 }

@@ -74,7 +74,8 @@ impl BlockScan {
     pub(super) fn find_bound(&mut self) {
         let mut first: Option<(&[u8], usize)> = None;
         let mut is_shared = false;
-        let others = self.runs.iter().enumerate().filter(|(run, _)| !self.layer().runs.contains(run));
+        let is_other = |run: &usize| !self.layer().runs.contains(run) && !self.overlays.contains(*run);
+        let others = self.runs.iter().enumerate().filter(|(run, _)| is_other(run));
         for (run, key) in others.filter_map(|(run, other)| Some((run, other.key()?))) {
             match first.map_or(Ordering::Less, |(first, _)| key.cmp(first)) {
                 Ordering::Less => (first, is_shared) = (Some((key, run)), false),
@@ -113,6 +114,7 @@ impl BlockScan {
                 }
             }
         }
-        Ok(if first.is_some() { count } else { 0 })
+        let reach = if self.overlays.is_empty() { usize::MAX } else { self.reach };
+        Ok(if first.is_some() { count.min(reach) } else { 0 })
     }
 }

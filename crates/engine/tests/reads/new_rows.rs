@@ -67,7 +67,6 @@ fn insert(table: &Table, model: &mut Model, id: i64, rng: &mut SmallRng) {
 /// One random write to the table and the model: mostly a whole row.
 fn write(table: &Table, model: &mut Model, rng: &mut SmallRng) {
     let id = rng.random_range(0..KEYS);
-    let key = [DatumRef::Int64(id)];
     match rng.random_range(0..1000) {
         0 => {
             let to = (id + rng.random_range(1..20)).min(KEYS);
@@ -76,20 +75,22 @@ fn write(table: &Table, model: &mut Model, rng: &mut SmallRng) {
         1..80 => {
             delete(table, model, id);
         }
-        80..250 => {
-            let row = drawn(id, rng);
-            let columns: &[usize] = [&[1][..], &[1, 2], &[3], &[2, 3, 4], &[5], &[6]][rng.random_range(0..6)];
-            let changes: Vec<_> = columns
-                .iter()
-                .map(|&column| (["id", "a", "b", "c", "d", "name", "flag"][column], row[column].borrowed()))
-                .collect();
-            table.patch_row(&key, &changes, Durability::Buffered).unwrap();
-            // A patch of a row that is not there is nothing.
-            if let Some(old) = model.get_mut(&id) {
-                columns.iter().for_each(|&column| old[column] = row[column].clone());
-            }
-        }
+        80..250 => patch(table, model, rng),
         _ => insert(table, model, id, rng),
+    }
+}
+
+/// Changes some columns of a row, if it is there.
+fn patch(table: &Table, model: &mut Model, rng: &mut SmallRng) {
+    let id = rng.random_range(0..KEYS);
+    let row = drawn(id, rng);
+    let columns: &[usize] = [&[1][..], &[1, 2], &[3], &[2, 3, 4], &[5], &[6]][rng.random_range(0..6)];
+    let name = |column: usize| ["id", "a", "b", "c", "d", "name", "flag"][column];
+    let changes: Vec<_> = columns.iter().map(|&column| (name(column), row[column].borrowed())).collect();
+    table.patch_row(&[DatumRef::Int64(id)], &changes, Durability::Buffered).unwrap();
+    // A patch of a row that is not there is nothing.
+    if let Some(old) = model.get_mut(&id) {
+        columns.iter().for_each(|&column| old[column] = row[column].clone());
     }
 }
 
@@ -210,6 +211,41 @@ fn scans_among_new_rows_are_the_models_at_every_snapshot() {
             }
             if moments.len() > 2 {
                 moments.remove(rng.random_range(0..moments.len()));
+            }
+        }
+    }
+}
+
+/// Under a columnar level 0 patches lie in columnar runs, some of which have others for the same rows.
+#[test]
+fn scans_under_columnar_runs_of_patches_are_the_models_at_every_snapshot() {
+    for seed in 0..12 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (database, table) = create(LAYOUTS[2], [512, 4096, 65536][seed as usize % 3]);
+        let (mut model, mut moments) = (Model::new(), Vec::new());
+        for id in (0..KEYS).step_by(2) {
+            insert(&table, &mut model, id, &mut rng);
+        }
+        database.flush().unwrap();
+        database.compact(&table).unwrap();
+        // Of how many rows one is replaced, new or gone; of the others columns are changed.
+        let rare = [usize::MAX, 100, 10][seed as usize / 3 % 3];
+        for round in 0..4 {
+            for number in 0..rng.random_range(50..800) {
+                match number % rare == rare - 1 {
+                    true => write(&table, &mut model, &mut rng),
+                    false => patch(&table, &mut model, &mut rng),
+                }
+            }
+            moments.push((database.snapshot(), model.clone()));
+            if rng.random_bool(0.8) {
+                database.flush().unwrap();
+            }
+            for (age, (snapshot, model)) in moments.iter().enumerate() {
+                for number in 0..12 {
+                    let context = format!("seed {seed}, round {round}, moment {age}, scan {number}");
+                    check(&table, snapshot, model, &mut rng, &context);
+                }
             }
         }
     }

@@ -254,6 +254,18 @@ impl TrailerPage<'_> {
         Ok(raw.iter().position(|raw| !is_put(raw)).map_or(rows.end, |at| rows.start + at))
     }
 
+    /// Appends what each of these rows does.
+    fn append_operations(&self, rows: Range<usize>, scratch: &mut Vec<u32>, out: &mut Vec<Operation>) -> Result<()> {
+        let (first, count) = (out.len(), rows.len());
+        // No entry of a block deletes a range.
+        let operation = |raw| Trailer::from_u64(raw).map_or(Operation::RangeDelete, Trailer::operation);
+        let unpacked = self.page.append_integers(rows, scratch, out, |ordinal| operation(integer_of_ordinal(ordinal)));
+        match unpacked.is_some() && out.len() == first + count && !out[first..].contains(&Operation::RangeDelete) {
+            true => Ok(()),
+            false => Err(malformed("trailer")),
+        }
+    }
+
     /// Of a row; `number` takes the place of its sequence number, if there is one.
     pub(crate) fn get(&self, row: usize, number: Option<SequenceNumber>) -> Result<Trailer> {
         let ColumnState::Value(DatumRef::UInt64(raw)) = self.page.cell(row)? else {
@@ -412,6 +424,34 @@ impl ColumnBlock {
         each: impl FnMut(usize, bool) -> bool,
     ) -> Result<()> {
         self.with_pages(|pages| pages.keys.seek_each(row, keys, each))
+    }
+
+    /// As [`ColumnBlock::seek_each`], of the keys of rows of another block: calls `each` with the row of the other one
+    /// before the row found.
+    pub fn seek_rows(
+        &self,
+        row: usize,
+        (other, rows): (&Self, Range<usize>),
+        each: impl FnMut(usize, usize, bool) -> bool,
+    ) -> Result<()> {
+        self.with_pages(|pages| other.with_pages(|others| pages.keys.seek_rows(row, (&others.keys, rows), each)))
+    }
+
+    /// Appends what each of these rows does. `scratch` is reused. About a nanosecond a row.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a trailer is malformed.
+    pub fn append_operations(
+        &self,
+        rows: Range<usize>,
+        scratch: &mut Vec<u32>,
+        operations: &mut Vec<Operation>,
+    ) -> Result<()> {
+        if self.facts().all_puts {
+            operations.resize(operations.len() + rows.len(), Operation::Put);
+            return Ok(());
+        }
+        self.with_pages(|pages| pages.trailers.append_operations(rows, scratch, operations))
     }
 
     /// Makes `key` the key of a row. Errors as [`ColumnBlock::seek`].

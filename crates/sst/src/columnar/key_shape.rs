@@ -169,7 +169,12 @@ impl KeyShape {
         if let Ok(&bytes) = <&[u8; 8]>::try_from(key) {
             return self.short_integer(u64::from_be_bytes(bytes));
         }
-        let key = long_integer(key);
+        self.integer_of_whole(long_integer(key))
+    }
+
+    /// The same of a key of the same length, given as an integer of all of its bytes.
+    #[inline]
+    pub(super) fn integer_of_whole(&self, key: u128) -> Option<u64> {
         let integer = ((key >> self.high_at) as u64 & self.high_mask) << self.high_to | key as u64 & self.low_mask;
         (self.whole(integer) == key).then_some(integer)
     }

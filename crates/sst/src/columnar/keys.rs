@@ -28,6 +28,9 @@ use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 use super::key_shape::{KeyEnd, KeyShape, MAX_INTEGER_LEN, integer_of};
 use super::key_window::KeyWindow;
 
+/// Keys of another page that are unpacked together, to be looked for.
+const SOUGHT_AT_ONCE: usize = 256;
+
 const INTEGERS: u8 = 0;
 const BYTES: u8 = 1;
 const INTEGERS_WITH_GAP: u8 = 2;
@@ -283,6 +286,40 @@ impl<'a> KeyPage<'a> {
             };
             if !each(found, is_there) {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`KeyPage::seek_each`], of the keys of rows of another page, of which each one is shown, too.
+    pub(crate) fn seek_rows(
+        &self,
+        row: usize,
+        (other, rows): (&KeyPage<'_>, Range<usize>),
+        mut each: impl FnMut(usize, usize, bool) -> bool,
+    ) -> Result<()> {
+        let mut search = self.end.and_then(|_| self.page.search_ascending(row));
+        let shapes = self.shape.zip(other.shape).filter(|(shape, others)| shape.len() == others.len());
+        let (mut integers, mut scratch, mut key) = (Vec::with_capacity(SOUGHT_AT_ONCE), Vec::new(), Vec::new());
+        for start in rows.clone().step_by(SOUGHT_AT_ONCE) {
+            let some = start..rows.end.min(start + SOUGHT_AT_ONCE);
+            integers.clear();
+            if shapes.is_some() {
+                let unpacked = other.page.append_integers(some.clone(), &mut scratch, &mut integers, integer_of_ordinal);
+                unpacked.ok_or_else(|| no_key(some.end))?;
+            }
+            for (at, other_row) in some.enumerate() {
+                let wanted = shapes.and_then(|(shape, others)| shape.integer_of_whole(others.whole(integers[at])));
+                let (found, is_there) = match (wanted, &mut search) {
+                    (Some(wanted), Some(search)) => search.seek(ordinal(wanted)),
+                    _ => {
+                        other.write(other_row, &mut key)?;
+                        self.find(&key).map(|(found, is_there)| (found.max(row), is_there && found >= row))?
+                    }
+                };
+                if !each(other_row, found, is_there) {
+                    return Ok(());
+                }
             }
         }
         Ok(())

@@ -1,0 +1,492 @@
+//! Younger columnar runs that are laid over a stretch (step 4 of [`super`]; LSM-OPD §4.2: a flush that encodes leaves
+//! level 0 columnar, too).
+//!
+//! 1. A run is an *overlay* of a stretch if it is younger than its layer, if its block has each key once and the
+//!    snapshot sees all of it, and if what it has of tested columns is nothing, so that it does not change which rows
+//!    pass.
+//! 2. Its keys are looked for in the block of the layer, one after the other, each from the last one on. A patch or
+//!    whole row of a key that is there is *laid over* its row; a patch of a key that is not there changes nothing. Of a
+//!    run that has all wanted columns, a whole row of a key that is not there is *new*, and a row that is deleted is
+//!    gone. What two runs say of a new or deleted row ends the stretch before it, for that row to be put together; so
+//!    does any other entry, and the last row of the overlay's block, of whose key more may be in the next.
+//! 3. When the stretch was appended, the cells that overlays have of its rows are appended, too, column by column, and
+//!    moved to their rows ([`RecordBatchBuilder::lay`]); those of the youngest last. Rows that are gone are left out
+//!    with those of the rest. Last the new rows' cells are appended, and moved between the others
+//!    ([`RecordBatchBuilder::weave`]).
+//!
+//! Cost: O(log of how far keys are apart) for each key, and a copy for each cell; nothing is put together.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use mycelium_base::{Operation, Result};
+use mycelium_encoding::RecordBatchBuilder;
+
+use super::BlockScan;
+use super::layer::Target;
+use super::layer_run::LayerRun;
+
+/// Those of a stretch. Memory is reused.
+#[derive(Default)]
+pub(super) struct Overlays {
+    /// Youngest first; those in use.
+    all: Vec<Overlay>,
+    used: usize,
+    /// The new rows of all of them, in the order of their keys.
+    new: Vec<NewRow>,
+    operations: Vec<Operation>,
+    scratch: Vec<u32>,
+    key: Vec<u8>,
+    other_key: Vec<u8>,
+    /// Rows of the batch, counted from the first of the stretch, and the rows of a block that go there.
+    places: Vec<u32>,
+    rows: Vec<u32>,
+    /// The same of those that have a cell of one column.
+    places_with_cell: Vec<u32>,
+    rows_with_cell: Vec<u32>,
+}
+
+/// What a run has of a stretch.
+#[derive(Default)]
+struct Overlay {
+    run: usize,
+    /// Rows of the stretch, ascending, and what is laid over each: the row of the run's block.
+    laid: Vec<(u32, u32)>,
+    /// Before which rows of the stretch new ones come, ascending, and each one's row of the run's block.
+    new: Vec<(u32, u32)>,
+    /// Rows of the stretch that are gone, ascending.
+    gone: Vec<u32>,
+    /// Of each row of the run's block that was looked at, where it is in the stretch, or would be.
+    looked_at: Vec<u32>,
+}
+
+/// A new row: before which row of the stretch it comes, the run that has it, and its row of that run's block.
+#[derive(Clone, Copy)]
+struct NewRow {
+    before: u32,
+    run: usize,
+    row: u32,
+}
+
+/// Where pairs that ascend by their first part have this one.
+fn at_place(pairs: &[(u32, u32)], place: u32) -> &[(u32, u32)] {
+    let from = pairs.partition_point(|&(at, _)| at < place);
+    let count = pairs[from..].iter().take_while(|&&(at, _)| at == place).count();
+    &pairs[from..from + count]
+}
+
+/// Bytes of text that what is left of a run's block has of a column at most.
+fn text_bound(run: &LayerRun, column: usize) -> usize {
+    let place = run.columns.iter().position(|&own| own == column);
+    let there = run.block().zip(place);
+    there.map_or(0, |((block, row), place)| block.read(|pages| pages[place].text_bound(row..block.rows())))
+}
+
+impl Overlay {
+    /// Leaves what is of the first `count` rows of the stretch.
+    fn truncate(&mut self, count: usize) {
+        let is_before = |place: u32| (place as usize) < count;
+        self.laid.truncate(self.laid.partition_point(|&(place, _)| is_before(place)));
+        self.new.truncate(self.new.partition_point(|&(place, _)| is_before(place)));
+        self.gone.truncate(self.gone.partition_point(|&place| is_before(place)));
+        self.looked_at.truncate(self.looked_at.partition_point(|&place| is_before(place)));
+    }
+}
+
+impl Overlays {
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.new.clear();
+    }
+
+    /// Whether a run is one of them.
+    pub(super) fn contains(&self, run: usize) -> bool {
+        self.in_use().iter().any(|overlay| overlay.run == run)
+    }
+
+    fn in_use(&self) -> &[Overlay] {
+        &self.all[..self.used]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// New rows of the first `count` rows of the stretch.
+    pub(super) fn new_before(&self, count: usize) -> usize {
+        let of = |overlay: &Overlay| overlay.new.partition_point(|&(place, _)| (place as usize) < count);
+        self.in_use().iter().map(of).sum()
+    }
+
+    /// Rows laid over those of the stretch, each counted once for every overlay.
+    fn laid(&self) -> usize {
+        self.in_use().iter().map(|overlay| overlay.laid.len()).sum()
+    }
+
+    /// New rows.
+    pub(super) fn new_rows(&self) -> usize {
+        self.new.len()
+    }
+
+    /// The rows of the stretch that are gone.
+    fn gone(&self) -> impl Iterator<Item = u32> {
+        self.in_use().iter().flat_map(|overlay| &overlay.gone).copied()
+    }
+
+    /// Whether one has deleted a row of the stretch.
+    #[inline]
+    pub(super) fn is_gone(&self, row: usize) -> bool {
+        let has = |overlay: &Overlay| !overlay.gone.is_empty() && overlay.gone.binary_search(&(row as u32)).is_ok();
+        self.in_use().iter().any(has)
+    }
+
+    /// Leaves what is of the first `count` rows of the stretch.
+    fn truncate(&mut self, count: usize) {
+        self.all[..self.used].iter_mut().for_each(|overlay| overlay.truncate(count));
+    }
+
+    fn push(&mut self, run: usize) {
+        if self.used == self.all.len() {
+            self.all.push(Overlay::default());
+        }
+        let overlay = &mut self.all[self.used];
+        overlay.run = run;
+        overlay.truncate(0);
+        self.used += 1;
+    }
+}
+
+impl BlockScan {
+    /// Step 1 of the module: finds the overlays of the layer's next rows.
+    pub(super) fn find_overlays(&mut self, builder: &RecordBatchBuilder) {
+        let youngest = self.layer().runs.first().copied().unwrap_or_default();
+        for run in 0..youngest {
+            if self.can_be_laid(&self.runs[run], builder) {
+                self.overlays.push(run);
+            }
+        }
+    }
+
+    fn can_be_laid(&self, run: &LayerRun, builder: &RecordBatchBuilder) -> bool {
+        let Some((block, row)) = run.block() else { return false };
+        let rows = row..block.rows();
+        rows.len() > 1
+            && block.facts().is_seen_once(self.snapshot)
+            && run.tests.iter().all(|(place, _)| block.read(|pages| pages[*place].lacks_all(rows.clone())))
+            && self.layer().targets.iter().all(|target| self.takes_texts(target, run, builder))
+    }
+
+    /// Whether the batch surely takes the texts that a run's block has of a column, beside those of the layer's block
+    /// and of the overlays found so far.
+    fn takes_texts(&self, target: &Target, run: &LayerRun, builder: &RecordBatchBuilder) -> bool {
+        if builder.can_overwrite(target.target) {
+            return true;
+        }
+        let bounds = [run, &self.runs[target.run]].map(|run| text_bound(run, target.column));
+        let bounds = bounds.into_iter().fold(self.overlay_text_bound(target.column), usize::saturating_add);
+        bounds <= builder.text_room(target.target)
+    }
+
+    /// Bytes of text that the blocks of overlays have of a column at most.
+    pub(super) fn overlay_text_bound(&self, column: usize) -> usize {
+        let overlays = self.overlays.in_use().iter();
+        overlays.map(|overlay| text_bound(&self.runs[overlay.run], column)).fold(0, usize::saturating_add)
+    }
+
+    /// Whether a block of an overlay has a null in a column.
+    pub(super) fn have_overlays_nulls(&self, column: usize) -> bool {
+        self.overlays.in_use().iter().any(|overlay| {
+            let run = &self.runs[overlay.run];
+            let place = run.columns.iter().position(|&own| own == column);
+            let there = run.block().zip(place);
+            there.is_some_and(|((block, _), place)| block.read(|pages| pages[place].has_nulls()))
+        })
+    }
+
+    /// Step 2 for these rows of the stretch: up to which of them it goes. With the new rows among all of the stretch
+    /// they are no more than `most`.
+    pub(super) fn lay_over(&mut self, Range { start, mut end }: Range<usize>, most: usize) -> Result<usize> {
+        let mut overlays = std::mem::take(&mut self.overlays);
+        // Oldest first, so that those are known which say something of the same rows.
+        for at in (0..overlays.used).rev() {
+            end = self.look_for(&mut overlays, at, start..end)?;
+        }
+        let more = (end + overlays.new_before(end)).saturating_sub(most);
+        let end = end.saturating_sub(more).max(start);
+        overlays.truncate(end);
+        self.overlays = overlays;
+        Ok(end)
+    }
+
+    /// Looks for the next keys of an overlay in rows of the stretch; up to which it goes.
+    fn look_for(&self, overlays: &mut Overlays, at: usize, Range { start, mut end }: Range<usize>) -> Result<usize> {
+        let Overlays { all, used, operations, scratch, key, other_key, .. } = overlays;
+        let (younger, older) = all[..*used].split_at_mut(at + 1);
+        let Overlay { run, laid, new, gone, looked_at } = &mut younger[at];
+        let run = &self.runs[*run];
+        let (Some((base, first)), Some((block, row))) = (self.layer().first_block(&self.runs), run.block()) else {
+            return Ok(start);
+        };
+        let next = row + looked_at.len();
+        let last = block.rows() - 1;
+        block.write_key(last, key)?;
+        end = end.min(base.seek(key)?.saturating_sub(first));
+        if start >= end {
+            return Ok(start);
+        }
+        base.write_key(first + end - 1, key)?;
+        let (behind, is_there) = block.find(key)?;
+        let rows = next..(behind + usize::from(is_there)).clamp(next, last);
+        operations.clear();
+        block.append_operations(rows.clone(), scratch, operations)?;
+        let (has_all, mut failure) = (run.share == self.columns, Ok(()));
+        let takes_new = has_all && self.filter.is_none();
+        let mut is_new_in_older = |row: usize, place: u32| {
+            for older in &*older {
+                for &(_, other) in at_place(&older.new, place) {
+                    let Some((other_block, _)) = self.runs[older.run].block() else { continue };
+                    block.write_key(row, key)?;
+                    other_block.write_key(other as usize, other_key)?;
+                    if key == other_key {
+                        return Ok(true);
+                    }
+                }
+            }
+            Ok(false)
+        };
+        let is_gone_in_older = |place: u32| older.iter().any(|older| older.gone.binary_search(&place).is_ok());
+        base.seek_rows(first + start, (block, rows.clone()), |row, place, is_there| {
+            let place = (place - first) as u32;
+            if place as usize >= end {
+                return false;
+            }
+            let is_contested = match is_there {
+                true => is_gone_in_older(place),
+                false => is_new_in_older(row, place).unwrap_or_else(|error| {
+                    failure = Err(error);
+                    true
+                }),
+            };
+            match (operations[row - rows.start], is_there) {
+                _ if is_contested => end = place as usize,
+                (Operation::Patch | Operation::Put, true) => laid.push((place, row as u32)),
+                (Operation::Delete, true) if has_all => gone.push(place),
+                (Operation::Put, false) if takes_new => new.push((place, row as u32)),
+                (Operation::Patch, false) => {}
+                (Operation::Delete, false) if has_all => {}
+                _ => end = place as usize,
+            }
+            let is_taken = (place as usize) < end;
+            looked_at.extend(is_taken.then_some(place));
+            is_taken
+        })?;
+        failure.map(|()| end)
+    }
+
+    /// Whether an overlay has a key at or before this one that was not looked for.
+    pub(super) fn is_overlay_at(&self, key: &[u8]) -> Result<bool> {
+        for overlay in self.overlays.in_use() {
+            let Some((block, row)) = self.runs[overlay.run].block() else { continue };
+            let (behind, is_there) = block.find(key)?;
+            if behind + usize::from(is_there) > row + overlay.looked_at.len() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether an overlay says of a key of the rest, whose place in the stretch is this one, that its row is new or
+    /// gone.
+    pub(super) fn is_contested(&self, key: &[u8], (place, is_there): (usize, bool)) -> Result<bool> {
+        if is_there {
+            return Ok(self.overlays.is_gone(place));
+        }
+        let mut new_key = Vec::new();
+        for overlay in self.overlays.in_use() {
+            for &(_, row) in at_place(&overlay.new, place as u32) {
+                let Some((block, _)) = self.runs[overlay.run].block() else { continue };
+                block.write_key(row as usize, &mut new_key)?;
+                if new_key == key {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Leaves what overlays have of the first `count` rows of the stretch, and puts their new rows in order.
+    pub(super) fn end_overlays(&mut self, count: usize) -> Result<()> {
+        let mut overlays = std::mem::take(&mut self.overlays);
+        let Overlays { all, used, new, .. } = &mut overlays;
+        for overlay in &mut all[..*used] {
+            overlay.truncate(count);
+            new.extend(overlay.new.iter().map(|&(before, row)| NewRow { before, run: overlay.run, row }));
+        }
+        let mut failure = Ok(());
+        // Stable, and almost always told by the places.
+        new.sort_by(|a, b| {
+            a.before.cmp(&b.before).then_with(|| match a.run == b.run {
+                true => a.row.cmp(&b.row),
+                false => self.compare_new(*a, *b).unwrap_or_else(|error| {
+                    failure = Err(error);
+                    Ordering::Equal
+                }),
+            })
+        });
+        self.overwritten += overlays.laid();
+        self.inserts.add_gone(overlays.gone());
+        self.overlays = overlays;
+        failure
+    }
+
+    fn compare_new(&self, a: NewRow, b: NewRow) -> Result<Ordering> {
+        let (mut key, mut other) = (Vec::new(), Vec::new());
+        self.write_new_key(a, &mut key)?;
+        self.write_new_key(b, &mut other)?;
+        Ok(key.cmp(&other))
+    }
+
+    fn write_new_key(&self, NewRow { run, row, .. }: NewRow, key: &mut Vec<u8>) -> Result<()> {
+        self.runs[run].block().map_or(Ok(()), |(block, _)| block.write_key(row as usize, key))
+    }
+
+    /// The keys of the new rows, each with the row of the stretch that it comes before.
+    pub(super) fn overlay_keys(&self) -> Result<Vec<(usize, Vec<u8>)>> {
+        let keyed = |new: &NewRow| {
+            let mut key = Vec::new();
+            self.write_new_key(*new, &mut key)?;
+            Ok((new.before as usize, key))
+        };
+        self.overlays.new.iter().map(keyed).collect()
+    }
+
+    /// Step 3, of a stretch the first row of which is `first` in the batch, of which rows that do not pass were left
+    /// out.
+    pub(super) fn lay_over_passing(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let mut overlays = std::mem::take(&mut self.overlays);
+        let laid = (0..overlays.used).rev().try_for_each(|at| {
+            let Overlays { all, places, rows, .. } = &mut overlays;
+            places.clear();
+            rows.clear();
+            let mut passing = self.passing.iter().enumerate().peekable();
+            for &(place, row) in &all[at].laid {
+                while passing.next_if(|(_, passing)| **passing < place).is_some() {}
+                if let Some((at, _)) = passing.next_if(|(_, passing)| **passing == place) {
+                    places.push(at as u32);
+                    rows.push(row);
+                }
+            }
+            self.lay_cells(&mut overlays, at, first, builder)
+        });
+        self.overlays = overlays;
+        laid
+    }
+
+    /// Step 3, likewise, of which no row was left out but those gone, and which has the new rows of the rest already.
+    pub(super) fn lay_over_all(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let mut overlays = std::mem::take(&mut self.overlays);
+        let laid = (0..overlays.used).rev().try_for_each(|at| {
+            let Overlays { all, places, rows, .. } = &mut overlays;
+            places.clear();
+            rows.clear();
+            let mut shifts = self.inserts.shifts();
+            let mut gone = self.inserts.gone().iter().peekable();
+            for &(place, row) in &all[at].laid {
+                while gone.next_if(|gone| **gone < place).is_some() {}
+                if gone.peek() != Some(&&place) {
+                    places.push(shifts.place(place as usize) as u32);
+                    rows.push(row);
+                }
+            }
+            self.lay_cells(&mut overlays, at, first, builder)
+        });
+        self.overlays = overlays;
+        laid
+    }
+
+    /// Lays the cells of an overlay's `rows` over those at its `places`.
+    fn lay_cells(
+        &self,
+        overlays: &mut Overlays,
+        at: usize,
+        first: usize,
+        builder: &mut RecordBatchBuilder,
+    ) -> Result<()> {
+        let Overlays { all, places, rows, places_with_cell, rows_with_cell, .. } = overlays;
+        let run = &self.runs[all[at].run];
+        let (Some((block, _)), Some((&least, &greatest))) = (run.block(), rows.first().zip(rows.last())) else {
+            return Ok(());
+        };
+        for &Target { column, target, .. } in &self.layer().targets {
+            let Some(place) = run.columns.iter().position(|&own| own == column) else { continue };
+            block.read(|pages| {
+                let page = &pages[place];
+                if !page.has_absent() {
+                    builder.append_selected(target, page, rows)?;
+                    return builder.lay(target, first, places);
+                }
+                if page.lacks_all(least as usize..greatest as usize + 1) {
+                    return Ok(());
+                }
+                rows_with_cell.clear();
+                places_with_cell.clear();
+                let with_cell = rows.iter().zip(&*places).filter(|(row, _)| !page.is_absent(**row as usize));
+                with_cell.for_each(|(&row, &place)| {
+                    rows_with_cell.push(row);
+                    places_with_cell.push(place);
+                });
+                builder.append_selected(target, page, rows_with_cell)?;
+                builder.lay(target, first, places_with_cell)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes `places` before which rows of the stretch, as it is in the batch with the new rows of the rest and without
+    /// those gone, the new rows of overlays come.
+    pub(super) fn find_new_places(&mut self) -> Result<()> {
+        let mut overlays = std::mem::take(&mut self.overlays);
+        let Overlays { new, places, key, .. } = &mut overlays;
+        places.clear();
+        let (mut shifts, mut of_rest) = (self.inserts.shifts(), self.inserts.keys().peekable());
+        for row in &*new {
+            let before = row.before as usize;
+            self.write_new_key(*row, key)?;
+            while of_rest.next_if(|(place, of_rest)| (*place, *of_rest) < (before, key.as_slice())).is_some() {}
+            // New rows of the rest before the same row were counted.
+            let behind = of_rest.clone().take_while(|(place, _)| *place == before).count();
+            places.push((shifts.place(before) - behind) as u32);
+        }
+        self.overlays = overlays;
+        Ok(())
+    }
+
+    /// Puts the new rows between those of the stretch, whose first is `first` in the batch.
+    pub(super) fn weave_overlays(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let mut overlays = std::mem::take(&mut self.overlays);
+        let Overlays { new, places, rows, .. } = &mut overlays;
+        if !new.is_empty() {
+            for &Target { column, target, .. } in &self.layer().targets {
+                for of_run in new.chunk_by(|a, b| a.run == b.run && a.row < b.row) {
+                    let run = &self.runs[of_run[0].run];
+                    let place = run.columns.iter().position(|&own| own == column);
+                    let Some(((block, _), place)) = run.block().zip(place) else { continue };
+                    rows.clear();
+                    rows.extend(of_run.iter().map(|new| new.row));
+                    block.read(|pages| builder.append_selected(target, &pages[place], rows))?;
+                }
+                builder.weave(target, first, places)?;
+            }
+            builder.end_rows(new.len());
+        }
+        self.overlays = overlays;
+        Ok(())
+    }
+
+    /// Has the overlays go on behind what they have of the stretch.
+    pub(super) fn pass_overlays(&mut self) -> Result<()> {
+        let Self { overlays, runs, row, .. } = self;
+        overlays.in_use().iter().try_for_each(|overlay| runs[overlay.run].pass(overlay.looked_at.len(), row))
+    }
+}

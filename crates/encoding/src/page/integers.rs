@@ -26,6 +26,7 @@ use mycelium_base::{Error, Result};
 use super::bitmap::Bitmap;
 use super::kernels::{filter, get, map_eight, mask, pack, packed_len, unpack};
 use super::ordinal::{slot32, slot64};
+use super::window::for_each_window;
 use crate::ColumnType;
 
 const CONSTANT: u8 = 0;
@@ -460,7 +461,10 @@ impl<'a> Integers<'a> {
                 unpack(line.bits, line.width, rows.start, rows.len(), scratch);
                 out.extend(scratch.iter().map(|&offset| of(line.base.wrapping_add(i64::from(offset)))));
             }
-            Kind::Packed(_) | Kind::Linear { .. } => out.extend(rows.map(|row| of(self.get(row)))),
+            Kind::Packed(_) | Kind::Linear { .. } => {
+                out.reserve(rows.len());
+                for_each_window(*self, self.rows, rows, |integers| out.extend(integers.iter().map(|&value| of(value))));
+            }
             Kind::Constant(_) | Kind::Runs { .. } => self.for_each(rows, scratch, |value| out.push(of(value))),
         }
     }

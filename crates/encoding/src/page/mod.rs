@@ -288,6 +288,9 @@ impl<'a> Page<'a> {
 
     /// Whether all cells of these rows are absent. O(rows / 8).
     pub fn lacks_all(&self, rows: Range<usize>) -> bool {
+        if !self.has_absent() {
+            return false;
+        }
         let (first, last) = (rows.start.div_ceil(8), rows.end / 8);
         let Some(bytes) = self.absent.get(first..last) else {
             return rows.into_iter().all(|row| self.is_absent(row));

@@ -11,6 +11,7 @@
 //!    without.
 
 use std::array;
+use std::ops::Range;
 
 use super::integers::{Integers, Kind, on_line};
 
@@ -22,6 +23,26 @@ pub(super) const GROUP: usize = 8;
 
 /// Windows of a page that are read without the lanes.
 const FEW: u32 = 3;
+
+/// So many rows are read with the lanes from the first window on.
+const MANY: usize = 64;
+
+/// Shows `each` the integers of rows of a page of so many, some at a time.
+pub(super) fn for_each_window(
+    integers: Integers<'_>,
+    page_rows: usize,
+    rows: Range<usize>,
+    mut each: impl FnMut(&[i64]),
+) {
+    let mut window = Window { integers, rows: page_rows, start: 0, values: [0; ROWS], moves: 0, lanes: None };
+    if rows.len() >= MANY {
+        window.lanes = window.find_lanes();
+    }
+    for start in (rows.start - rows.start % GROUP..rows.end).step_by(ROWS) {
+        window.move_to(start, i64::MAX);
+        each(&window.values[rows.start.saturating_sub(start)..(rows.end - start).min(ROWS)]);
+    }
+}
 
 /// A window of one page, which is moved.
 #[derive(Debug)]
@@ -101,11 +122,15 @@ impl<'a> Window<'a> {
         }
         self.moves += 1;
         if self.moves == FEW {
-            self.lanes = match &self.integers.kind {
-                Kind::Packed(line) => simd::Lanes::new(line, 0, self.rows),
-                Kind::Linear { line, slope } => simd::Lanes::new(line, *slope, self.rows),
-                Kind::Constant(_) | Kind::Runs { .. } => None,
-            };
+            self.lanes = self.find_lanes();
+        }
+    }
+
+    fn find_lanes(&self) -> Option<simd::Lanes<'a>> {
+        match &self.integers.kind {
+            Kind::Packed(line) => simd::Lanes::new(line, 0, self.rows),
+            Kind::Linear { line, slope } => simd::Lanes::new(line, *slope, self.rows),
+            Kind::Constant(_) | Kind::Runs { .. } => None,
         }
     }
 

@@ -74,6 +74,12 @@ impl Inserts {
         self.rows.len()
     }
 
+    /// Whether no row is new or gone.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.gone.is_empty()
+    }
+
     /// How many more rows there are with these, less those that are gone; none if there are fewer.
     #[inline]
     pub(super) fn more(&self) -> usize {

@@ -21,6 +21,7 @@ use std::ops::Range;
 
 use mycelium_base::{Operation, Result};
 use mycelium_encoding::RecordBatchBuilder;
+use mycelium_sst::ColumnBlock;
 
 use super::BlockScan;
 use super::layer::Target;
@@ -34,10 +35,11 @@ pub(super) struct Overlays {
     used: usize,
     /// The new rows of all of them, in the order of their keys.
     new: Vec<NewRow>,
-    operations: Vec<Operation>,
-    scratch: Vec<u32>,
+    /// By run of the scan, what is known of its block.
+    blocks: Vec<OverlayBlock>,
+    /// What varies of the keys of the rows of the layer that are looked at.
+    varying: Vec<u64>,
     key: Vec<u8>,
-    other_key: Vec<u8>,
     /// Rows of the batch, counted from the first of the stretch, and the rows of a block that go there.
     places: Vec<u32>,
     rows: Vec<u32>,
@@ -46,18 +48,44 @@ pub(super) struct Overlays {
     rows_with_cell: Vec<u32>,
 }
 
+/// A block of an overlay, unpacked once for all stretches that it is laid over.
+#[derive(Default)]
+struct OverlayBlock {
+    /// File and number of the block.
+    block: Option<(u64, usize)>,
+    /// Its keys, as integers of all of their bytes, if they are such.
+    keys: Vec<u128>,
+    /// What each of its rows does.
+    operations: Vec<Operation>,
+}
+
+impl OverlayBlock {
+    /// Becomes that of the block that a run stands in.
+    fn unpack(&mut self, run: &LayerRun) -> Result<()> {
+        let Some((block, _, file, number)) = run.cursor.block() else { return Ok(()) };
+        if self.block.replace((file.number(), number)) == Some((file.number(), number)) {
+            return Ok(());
+        }
+        self.keys.clear();
+        self.operations.clear();
+        block.append_whole_keys(&mut self.keys);
+        block.append_operations(0..block.rows(), &mut Vec::new(), &mut self.operations)
+    }
+}
+
 /// What a run has of a stretch.
 #[derive(Default)]
 struct Overlay {
     run: usize,
-    /// Rows of the stretch, ascending, and what is laid over each: the row of the run's block.
-    laid: Vec<(u32, u32)>,
+    /// Of each row of the run's block that was looked at, from the one that it stands on, where it is in the stretch,
+    /// or would be.
+    places: Vec<u32>,
+    /// Which of these rows are not laid over one of the stretch, counted from the one that the run stands on.
+    apart: Vec<u32>,
     /// Before which rows of the stretch new ones come, ascending, and each one's row of the run's block.
     new: Vec<(u32, u32)>,
     /// Rows of the stretch that are gone, ascending.
     gone: Vec<u32>,
-    /// Of each row of the run's block that was looked at, where it is in the stretch, or would be.
-    looked_at: Vec<u32>,
 }
 
 /// A new row: before which row of the stretch it comes, the run that has it, and its row of that run's block.
@@ -86,10 +114,19 @@ impl Overlay {
     /// Leaves what is of the first `count` rows of the stretch.
     fn truncate(&mut self, count: usize) {
         let is_before = |place: u32| (place as usize) < count;
-        self.laid.truncate(self.laid.partition_point(|&(place, _)| is_before(place)));
+        self.places.truncate(self.places.partition_point(|&place| is_before(place)));
+        self.apart.truncate(self.apart.partition_point(|&at| (at as usize) < self.places.len()));
         self.new.truncate(self.new.partition_point(|&(place, _)| is_before(place)));
         self.gone.truncate(self.gone.partition_point(|&place| is_before(place)));
-        self.looked_at.truncate(self.looked_at.partition_point(|&place| is_before(place)));
+    }
+
+    /// The rows of the stretch over which others are laid, ascending, and these, counted from the one that the run
+    /// stands on.
+    #[inline]
+    fn laid(&self) -> impl Iterator<Item = (u32, u32)> {
+        let mut apart = self.apart.iter().copied().peekable();
+        let numbered = self.places.iter().copied().zip(0..);
+        numbered.filter(move |&(_, at)| apart.next_if_eq(&at).is_none())
     }
 }
 
@@ -121,7 +158,7 @@ impl Overlays {
 
     /// Rows laid over those of the stretch, each counted once for every overlay.
     fn laid(&self) -> usize {
-        self.in_use().iter().map(|overlay| overlay.laid.len()).sum()
+        self.in_use().iter().map(|overlay| overlay.places.len() - overlay.apart.len()).sum()
     }
 
     /// New rows.
@@ -207,7 +244,14 @@ impl BlockScan {
     /// Step 2 for these rows of the stretch: up to which of them it goes. With the new rows among all of the stretch
     /// they are no more than `most`.
     pub(super) fn lay_over(&mut self, Range { start, mut end }: Range<usize>, most: usize) -> Result<usize> {
+        if self.overlays.is_empty() {
+            return Ok(end);
+        }
         let mut overlays = std::mem::take(&mut self.overlays);
+        if let Some((base, first)) = self.layer().first_block(&self.runs) {
+            overlays.varying.clear();
+            base.append_varying_keys(first + start..first + end, &mut overlays.varying);
+        }
         // Oldest first, so that those are known which say something of the same rows.
         for at in (0..overlays.used).rev() {
             end = self.look_for(&mut overlays, at, start..end)?;
@@ -221,67 +265,92 @@ impl BlockScan {
 
     /// Looks for the next keys of an overlay in rows of the stretch; up to which it goes.
     fn look_for(&self, overlays: &mut Overlays, at: usize, Range { start, mut end }: Range<usize>) -> Result<usize> {
-        let Overlays { all, used, operations, scratch, key, other_key, .. } = overlays;
+        let Overlays { all, used, blocks, varying, .. } = overlays;
         let (younger, older) = all[..*used].split_at_mut(at + 1);
-        let Overlay { run, laid, new, gone, looked_at } = &mut younger[at];
-        let run = &self.runs[*run];
+        let Overlay { run, places, apart, new, gone } = &mut younger[at];
+        blocks.resize_with(blocks.len().max(*run + 1), OverlayBlock::default);
+        let (known, run) = (&mut blocks[*run], &self.runs[*run]);
+        known.unpack(run)?;
         let (Some((base, first)), Some((block, row))) = (self.layer().first_block(&self.runs), run.block()) else {
             return Ok(start);
         };
-        let next = row + looked_at.len();
-        let last = block.rows() - 1;
-        block.write_key(last, key)?;
-        end = end.min(base.seek(key)?.saturating_sub(first));
-        if start >= end {
-            return Ok(start);
-        }
-        base.write_key(first + end - 1, key)?;
-        let (behind, is_there) = block.find(key)?;
-        let rows = next..(behind + usize::from(is_there)).clamp(next, last);
-        operations.clear();
-        block.append_operations(rows.clone(), scratch, operations)?;
-        let (has_all, mut failure) = (run.share == self.columns, Ok(()));
+        let (has_all, last, mut failure) = (run.share == self.columns, block.rows() - 1, Ok(()));
         let takes_new = has_all && self.filter.is_none();
-        let mut is_new_in_older = |row: usize, place: u32| {
-            for older in &*older {
-                for &(_, other) in at_place(&older.new, place) {
-                    let Some((other_block, _)) = self.runs[older.run].block() else { continue };
-                    block.write_key(row, key)?;
-                    other_block.write_key(other as usize, other_key)?;
-                    if key == other_key {
-                        return Ok(true);
-                    }
-                }
-            }
-            Ok(false)
-        };
-        let is_gone_in_older = |place: u32| older.iter().any(|older| older.gone.binary_search(&place).is_ok());
-        base.seek_rows(first + start, (block, rows.clone()), |row, place, is_there| {
-            let place = (place - first) as u32;
-            if place as usize >= end {
+        let rows = (block, row + places.len()..last + 1, known.keys.as_slice());
+        base.seek_rows((first + start, varying), rows, |of_block, found, is_there| {
+            let place = found - first;
+            if place >= end {
                 return false;
             }
-            let is_contested = match is_there {
-                true => is_gone_in_older(place),
-                false => is_new_in_older(row, place).unwrap_or_else(|error| {
+            let operation = known.operations[of_block];
+            if is_there && older.is_empty() && of_block != last && operation != Operation::Delete {
+                // Most are.
+                places.push(place as u32);
+                return true;
+            }
+            let is_contested = !older.is_empty()
+                && self.is_of_older(older, (block, of_block), (place as u32, is_there)).unwrap_or_else(|error| {
                     failure = Err(error);
                     true
-                }),
+                });
+            let is_laid = match (operation, is_there) {
+                _ if is_contested || of_block == last => None,
+                (Operation::Patch | Operation::Put, true) => Some(true),
+                (Operation::Delete, true) if has_all => {
+                    gone.push(place as u32);
+                    Some(false)
+                }
+                (Operation::Put, false) if takes_new => {
+                    new.push((place as u32, of_block as u32));
+                    Some(false)
+                }
+                (Operation::Patch, false) => Some(false),
+                (Operation::Delete, false) if has_all => Some(false),
+                _ => None,
             };
-            match (operations[row - rows.start], is_there) {
-                _ if is_contested => end = place as usize,
-                (Operation::Patch | Operation::Put, true) => laid.push((place, row as u32)),
-                (Operation::Delete, true) if has_all => gone.push(place),
-                (Operation::Put, false) if takes_new => new.push((place, row as u32)),
-                (Operation::Patch, false) => {}
-                (Operation::Delete, false) if has_all => {}
-                _ => end = place as usize,
+            match is_laid {
+                Some(is_laid) => {
+                    apart.extend((!is_laid).then_some(places.len() as u32));
+                    places.push(place as u32);
+                }
+                None => end = place,
             }
-            let is_taken = (place as usize) < end;
-            looked_at.extend(is_taken.then_some(place));
-            is_taken
+            is_laid.is_some()
         })?;
         failure.map(|()| end)
+    }
+
+    /// Whether one of these older overlays says that the row is new or gone whose key a row of a block has, and whose
+    /// place in the stretch is this one.
+    fn is_of_older(
+        &self,
+        older: &[Overlay],
+        (block, row): (&ColumnBlock, usize),
+        (place, is_there): (u32, bool),
+    ) -> Result<bool> {
+        if is_there {
+            return Ok(older.iter().any(|older| older.gone.binary_search(&place).is_ok()));
+        }
+        if older.iter().all(|older| at_place(&older.new, place).is_empty()) {
+            return Ok(false);
+        }
+        let mut key = Vec::new();
+        block.write_key(row, &mut key)?;
+        self.is_new_in(older, &key, place)
+    }
+
+    /// Whether one of these overlays has a new row of this key, which would be at a place of the stretch.
+    fn is_new_in(&self, overlays: &[Overlay], key: &[u8], place: u32) -> Result<bool> {
+        let mut new_key = Vec::new();
+        for overlay in overlays {
+            for &(before, row) in at_place(&overlay.new, place) {
+                self.write_new_key(NewRow { before, run: overlay.run, row }, &mut new_key)?;
+                if new_key == key {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Whether an overlay has a key at or before this one that was not looked for.
@@ -289,7 +358,7 @@ impl BlockScan {
         for overlay in self.overlays.in_use() {
             let Some((block, row)) = self.runs[overlay.run].block() else { continue };
             let (behind, is_there) = block.find(key)?;
-            if behind + usize::from(is_there) > row + overlay.looked_at.len() {
+            if behind + usize::from(is_there) > row + overlay.places.len() {
                 return Ok(true);
             }
         }
@@ -299,20 +368,10 @@ impl BlockScan {
     /// Whether an overlay says of a key of the rest, whose place in the stretch is this one, that its row is new or
     /// gone.
     pub(super) fn is_contested(&self, key: &[u8], (place, is_there): (usize, bool)) -> Result<bool> {
-        if is_there {
-            return Ok(self.overlays.is_gone(place));
+        match is_there {
+            true => Ok(self.overlays.is_gone(place)),
+            false => self.is_new_in(self.overlays.in_use(), key, place as u32),
         }
-        let mut new_key = Vec::new();
-        for overlay in self.overlays.in_use() {
-            for &(_, row) in at_place(&overlay.new, place as u32) {
-                let Some((block, _)) = self.runs[overlay.run].block() else { continue };
-                block.write_key(row as usize, &mut new_key)?;
-                if new_key == key {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
     }
 
     /// Leaves what overlays have of the first `count` rows of the stretch, and puts their new rows in order.
@@ -370,7 +429,7 @@ impl BlockScan {
             places.clear();
             rows.clear();
             let mut passing = self.passing.iter().enumerate().peekable();
-            for &(place, row) in &all[at].laid {
+            for (place, row) in all[at].laid() {
                 while passing.next_if(|(_, passing)| **passing < place).is_some() {}
                 if let Some((at, _)) = passing.next_if(|(_, passing)| **passing == place) {
                     places.push(at as u32);
@@ -390,9 +449,14 @@ impl BlockScan {
             let Overlays { all, places, rows, .. } = &mut overlays;
             places.clear();
             rows.clear();
+            if all[at].apart.is_empty() && self.inserts.is_empty() {
+                places.extend_from_slice(&all[at].places);
+                rows.extend(0..places.len() as u32);
+                return self.lay_cells(&mut overlays, at, first, builder);
+            }
             let mut shifts = self.inserts.shifts();
             let mut gone = self.inserts.gone().iter().peekable();
-            for &(place, row) in &all[at].laid {
+            for (place, row) in all[at].laid() {
                 while gone.next_if(|gone| **gone < place).is_some() {}
                 if gone.peek() != Some(&&place) {
                     places.push(shifts.place(place as usize) as u32);
@@ -405,7 +469,7 @@ impl BlockScan {
         laid
     }
 
-    /// Lays the cells of an overlay's `rows` over those at its `places`.
+    /// Lays the cells of an overlay's `rows`, counted from the one that its run stands on, over those at its `places`.
     fn lay_cells(
         &self,
         overlays: &mut Overlays,
@@ -415,19 +479,24 @@ impl BlockScan {
     ) -> Result<()> {
         let Overlays { all, places, rows, places_with_cell, rows_with_cell, .. } = overlays;
         let run = &self.runs[all[at].run];
-        let (Some((block, _)), Some((&least, &greatest))) = (run.block(), rows.first().zip(rows.last())) else {
+        let (Some((block, row)), Some((&least, &greatest))) = (run.block(), rows.first().zip(rows.last())) else {
             return Ok(());
         };
+        rows.iter_mut().for_each(|of_block| *of_block += row as u32);
+        let range = row + least as usize..row + greatest as usize + 1;
         for &Target { column, target, .. } in &self.layer().targets {
             let Some(place) = run.columns.iter().position(|&own| own == column) else { continue };
             block.read(|pages| {
                 let page = &pages[place];
-                if !page.has_absent() {
-                    builder.append_selected(target, page, rows)?;
-                    return builder.lay(target, first, places);
-                }
-                if page.lacks_all(least as usize..greatest as usize + 1) {
+                if page.lacks_all(range.clone()) {
                     return Ok(());
+                }
+                if !page.has_absent() {
+                    match range.len() == rows.len() {
+                        true => builder.append_cells(target, page, range.clone())?,
+                        false => builder.append_selected(target, page, rows)?,
+                    }
+                    return builder.lay(target, first, places);
                 }
                 rows_with_cell.clear();
                 places_with_cell.clear();
@@ -487,6 +556,6 @@ impl BlockScan {
     /// Has the overlays go on behind what they have of the stretch.
     pub(super) fn pass_overlays(&mut self) -> Result<()> {
         let Self { overlays, runs, row, .. } = self;
-        overlays.in_use().iter().try_for_each(|overlay| runs[overlay.run].pass(overlay.looked_at.len(), row))
+        overlays.in_use().iter().try_for_each(|overlay| runs[overlay.run].pass(overlay.places.len(), row))
     }
 }

@@ -175,6 +175,9 @@ impl KeyShape {
     /// The same of a key of the same length, given as an integer of all of its bytes.
     #[inline]
     pub(super) fn integer_of_whole(&self, key: u128) -> Option<u64> {
+        if self.len() == 8 {
+            return self.short_integer(key as u64);
+        }
         let integer = ((key >> self.high_at) as u64 & self.high_mask) << self.high_to | key as u64 & self.low_mask;
         (self.whole(integer) == key).then_some(integer)
     }

@@ -28,9 +28,6 @@ use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 use super::key_shape::{KeyEnd, KeyShape, MAX_INTEGER_LEN, integer_of};
 use super::key_window::KeyWindow;
 
-/// Keys of another page that are unpacked together, to be looked for.
-const SOUGHT_AT_ONCE: usize = 256;
-
 const INTEGERS: u8 = 0;
 const BYTES: u8 = 1;
 const INTEGERS_WITH_GAP: u8 = 2;
@@ -291,35 +288,44 @@ impl<'a> KeyPage<'a> {
         Ok(())
     }
 
-    /// As [`KeyPage::seek_each`], of the keys of rows of another page, of which each one is shown, too.
+    /// Appends all keys, as integers of all of their bytes; `None` where they are no integers, or are too long.
+    pub(crate) fn append_whole(&self, out: &mut Vec<u128>) -> Option<()> {
+        let shape = self.shape?;
+        self.page.append_integers(0..self.rows, &mut Vec::new(), out, |ordinal| shape.whole(integer_of_ordinal(ordinal)))
+    }
+
+    /// Appends what varies of the keys of rows, as integers, in their order; `None` likewise.
+    pub(crate) fn append_varying(&self, rows: Range<usize>, out: &mut Vec<u64>) -> Option<()> {
+        self.shape?;
+        self.page.append_integers(rows, &mut Vec::new(), out, integer_of_ordinal)
+    }
+
+    /// As [`KeyPage::seek_each`], of the keys of rows of another page, of which each one is shown, too. `varying` is
+    /// what [`KeyPage::append_varying`] makes of the rows from `row` on that keys are looked for in, which are the last
+    /// ones or others are behind them; and `whole` what [`KeyPage::append_whole`] makes of the other page: nothing of
+    /// those of which they make none.
     pub(crate) fn seek_rows(
         &self,
-        row: usize,
-        (other, rows): (&KeyPage<'_>, Range<usize>),
+        (row, varying): (usize, &[u64]),
+        (other, rows, whole): (&KeyPage<'_>, Range<usize>, &[u128]),
         mut each: impl FnMut(usize, usize, bool) -> bool,
     ) -> Result<()> {
-        let mut search = self.end.and_then(|_| self.page.search_ascending(row));
-        let shapes = self.shape.zip(other.shape).filter(|(shape, others)| shape.len() == others.len());
-        let (mut integers, mut scratch, mut key) = (Vec::with_capacity(SOUGHT_AT_ONCE), Vec::new(), Vec::new());
-        for start in rows.clone().step_by(SOUGHT_AT_ONCE) {
-            let some = start..rows.end.min(start + SOUGHT_AT_ONCE);
-            integers.clear();
-            if shapes.is_some() {
-                let unpacked = other.page.append_integers(some.clone(), &mut scratch, &mut integers, integer_of_ordinal);
-                unpacked.ok_or_else(|| no_key(some.end))?;
-            }
-            for (at, other_row) in some.enumerate() {
-                let wanted = shapes.and_then(|(shape, others)| shape.integer_of_whole(others.whole(integers[at])));
-                let (found, is_there) = match (wanted, &mut search) {
-                    (Some(wanted), Some(search)) => search.seek(ordinal(wanted)),
-                    _ => {
-                        other.write(other_row, &mut key)?;
-                        self.find(&key).map(|(found, is_there)| (found.max(row), is_there && found >= row))?
-                    }
-                };
-                if !each(other_row, found, is_there) {
-                    return Ok(());
+        let shape = self.shape.filter(|shape| other.common_len() == Some(shape.len()) && !varying.is_empty());
+        let (mut at, mut key) = (0, Vec::new());
+        for other_row in rows {
+            let wanted = shape.and_then(|shape| shape.integer_of_whole(*whole.get(other_row)?));
+            let (found, is_there) = match wanted {
+                Some(wanted) => {
+                    at = first_from(varying, at, wanted);
+                    (row + at, varying.get(at) == Some(&wanted))
                 }
+                None => {
+                    other.write(other_row, &mut key)?;
+                    self.find(&key).map(|(found, is_there)| (found.max(row), is_there && found >= row))?
+                }
+            };
+            if !each(other_row, found, is_there) {
+                break;
             }
         }
         Ok(())
@@ -345,6 +351,16 @@ impl<'a> KeyPage<'a> {
         }
         Ok(low)
     }
+}
+
+/// The first of ascending integers from a place on that is not below one; their number if there is none. It is some
+/// rows away mostly, which one step each finds sooner than steps that double.
+#[inline]
+fn first_from(integers: &[u64], mut at: usize, wanted: u64) -> usize {
+    while integers.get(at).is_some_and(|&integer| integer < wanted) {
+        at += 1;
+    }
+    at
 }
 
 /// Reads what all keys share.

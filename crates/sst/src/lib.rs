@@ -86,8 +86,8 @@ pub use block::{BlockBuilder, BlockCursor, BlockShape, RawEntry};
 pub use checksum::{BLOCK_TRAILER_LEN, MAX_BLOCK_LEN, block_seed, open_block, seal_block};
 pub use columnar::{
     CellLookup, ColumnBlock, ColumnFigures, ColumnPart, ColumnPosition, ColumnStatistics, ColumnZones,
-    DictionaryFigures, Directory, EncodedCursor, FileFigures, FileStatistics, KeyWindow, PageBytes, Pick, RowCells,
-    WantedColumns, ZoneMap, write_fragment,
+    DictionaryFigures, Directory, EncodedCursor, FileFigures, FileStatistics, KeyWindow, PageBytes, Pick, PlacedRow,
+    Placement, RowCells, WantedColumns, ZoneMap, write_fragment,
 };
 pub use compression::{Compression, Decompressor};
 pub use cursor::{CursorOptions, SstCursor};

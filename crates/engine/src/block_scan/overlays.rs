@@ -4,8 +4,8 @@
 //! 1. A run is an *overlay* of a stretch if it is younger than its layer, if its block has each key once and the
 //!    snapshot sees all of it, and if what it has of tested columns is nothing, so that it does not change which rows
 //!    pass.
-//! 2. Its keys are looked for in the block of the layer, one after the other, each from the last one on. A patch or
-//!    whole row of a key that is there is *laid over* its row; a patch of a key that is not there changes nothing. Of a
+//! 2. Where its keys are in the block of the layer is found out once for all scans ([`Placement`]). A patch or whole
+//!    row of a key that is there is *laid over* its row; a patch of a key that is not there changes nothing. Of a
 //!    run that has all wanted columns, a whole row of a key that is not there is *new*, and a row that is deleted is
 //!    gone. What two runs say of a new or deleted row ends the stretch before it, for that row to be put together; so
 //!    does any other entry, and the last row of the overlay's block, of whose key more may be in the next.
@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use mycelium_base::{Operation, Result};
 use mycelium_encoding::RecordBatchBuilder;
-use mycelium_sst::ColumnBlock;
+use mycelium_sst::{ColumnBlock, PlacedRow, Placement};
 
 use super::BlockScan;
 use super::layer::Target;
@@ -35,10 +35,8 @@ pub(super) struct Overlays {
     used: usize,
     /// The new rows of all of them, in the order of their keys.
     new: Vec<NewRow>,
-    /// By run of the scan, what is known of its block.
-    blocks: Vec<OverlayBlock>,
-    /// What varies of the keys of the rows of the layer that are looked at.
-    varying: Vec<u64>,
+    /// By run of the scan.
+    placed: Vec<PlacedBlock>,
     key: Vec<u8>,
     /// Rows of the batch, counted from the first of the stretch, and the rows of a block that go there.
     places: Vec<u32>,
@@ -48,28 +46,28 @@ pub(super) struct Overlays {
     rows_with_cell: Vec<u32>,
 }
 
-/// A block of an overlay, unpacked once for all stretches that it is laid over.
+/// Where a run's block is laid over one of a layer.
 #[derive(Default)]
-struct OverlayBlock {
-    /// File and number of the block.
-    block: Option<(u64, usize)>,
-    /// Its keys, as integers of all of their bytes, if they are such.
-    keys: Vec<u128>,
-    /// What each of its rows does.
-    operations: Vec<Operation>,
+struct PlacedBlock {
+    /// File and number of the layer's block and of the run's.
+    blocks: Option<[(u64, usize); 2]>,
+    placement: Option<Placement>,
 }
 
-impl OverlayBlock {
-    /// Becomes that of the block that a run stands in.
-    fn unpack(&mut self, run: &LayerRun) -> Result<()> {
-        let Some((block, _, file, number)) = run.cursor.block() else { return Ok(()) };
-        if self.block.replace((file.number(), number)) == Some((file.number(), number)) {
-            return Ok(());
+impl PlacedBlock {
+    /// That of the blocks that these runs stand in.
+    fn of(&mut self, layer: &LayerRun, run: &LayerRun) -> Result<Option<&Placement>> {
+        let (Some((older, _, older_file, of_older)), Some((younger, _, file, number))) =
+            (layer.cursor.block(), run.cursor.block())
+        else {
+            return Ok(None);
+        };
+        let blocks = Some([(older_file.number(), of_older), (file.number(), number)]);
+        if self.blocks != blocks {
+            self.placement = Some(Placement::of((older, older_file, of_older), (younger, file, number))?);
+            self.blocks = blocks;
         }
-        self.keys.clear();
-        self.operations.clear();
-        block.append_whole_keys(&mut self.keys);
-        block.append_operations(0..block.rows(), &mut Vec::new(), &mut self.operations)
+        Ok(self.placement.as_ref())
     }
 }
 
@@ -244,14 +242,10 @@ impl BlockScan {
     /// Step 2 for these rows of the stretch: up to which of them it goes. With the new rows among all of the stretch
     /// they are no more than `most`.
     pub(super) fn lay_over(&mut self, Range { start, mut end }: Range<usize>, most: usize) -> Result<usize> {
-        if self.overlays.is_empty() {
+        if self.overlays.is_empty() || start >= end {
             return Ok(end);
         }
         let mut overlays = std::mem::take(&mut self.overlays);
-        if let Some((base, first)) = self.layer().first_block(&self.runs) {
-            overlays.varying.clear();
-            base.append_varying_keys(first + start..first + end, &mut overlays.varying);
-        }
         // Oldest first, so that those are known which say something of the same rows.
         for at in (0..overlays.used).rev() {
             end = self.look_for(&mut overlays, at, start..end)?;
@@ -264,60 +258,57 @@ impl BlockScan {
     }
 
     /// Looks for the next keys of an overlay in rows of the stretch; up to which it goes.
-    fn look_for(&self, overlays: &mut Overlays, at: usize, Range { start, mut end }: Range<usize>) -> Result<usize> {
-        let Overlays { all, used, blocks, varying, .. } = overlays;
+    fn look_for(&self, overlays: &mut Overlays, at: usize, Range { start, end }: Range<usize>) -> Result<usize> {
+        let Overlays { all, used, placed, .. } = overlays;
         let (younger, older) = all[..*used].split_at_mut(at + 1);
         let Overlay { run, places, apart, new, gone } = &mut younger[at];
-        blocks.resize_with(blocks.len().max(*run + 1), OverlayBlock::default);
-        let (known, run) = (&mut blocks[*run], &self.runs[*run]);
-        known.unpack(run)?;
-        let (Some((base, first)), Some((block, row))) = (self.layer().first_block(&self.runs), run.block()) else {
+        placed.resize_with(placed.len().max(self.runs.len()), PlacedBlock::default);
+        let (placed, run) = (&mut placed[*run], &self.runs[*run]);
+        let base = &self.runs[self.layer().runs[0]];
+        let (Some(placement), Some((_, first)), Some((block, row))) = (placed.of(base, run)?, base.block(), run.block())
+        else {
             return Ok(start);
         };
-        let (has_all, last, mut failure) = (run.share == self.columns, block.rows() - 1, Ok(()));
+        let (has_all, last) = (run.share == self.columns, block.rows() - 1);
         let takes_new = has_all && self.filter.is_none();
-        let rows = (block, row + places.len()..last + 1, known.keys.as_slice());
-        base.seek_rows((first + start, varying), rows, |of_block, found, is_there| {
-            let place = found - first;
+        let next = row + places.len();
+        // Of a row between the layer's blocks nothing is known here.
+        if next < placement.first() {
+            return Ok(start);
+        }
+        if older.is_empty() && placement.are_all_laid() {
+            let taken = placement.append_places(next - placement.first(), first + end, first, places);
+            if next + taken > last {
+                return Ok(places.pop().map_or(end, |place| place as usize));
+            }
+            return Ok(end);
+        }
+        for (of_block, placed) in (next..).zip(placement.rows().skip(next - placement.first())) {
+            let PlacedRow { place, is_there, operation } = placed;
+            let place = place - first;
             if place >= end {
-                return false;
+                break;
             }
-            let operation = known.operations[of_block];
-            if is_there && older.is_empty() && of_block != last && operation != Operation::Delete {
-                // Most are.
-                places.push(place as u32);
-                return true;
-            }
-            let is_contested = !older.is_empty()
-                && self.is_of_older(older, (block, of_block), (place as u32, is_there)).unwrap_or_else(|error| {
-                    failure = Err(error);
-                    true
-                });
+            let is_contested = self.is_of_older(older, (block, of_block), (place as u32, is_there))?;
             let is_laid = match (operation, is_there) {
-                _ if is_contested || of_block == last => None,
-                (Operation::Patch | Operation::Put, true) => Some(true),
+                _ if is_contested || of_block == last => return Ok(place),
+                (Operation::Patch | Operation::Put, true) => true,
                 (Operation::Delete, true) if has_all => {
                     gone.push(place as u32);
-                    Some(false)
+                    false
                 }
                 (Operation::Put, false) if takes_new => {
                     new.push((place as u32, of_block as u32));
-                    Some(false)
+                    false
                 }
-                (Operation::Patch, false) => Some(false),
-                (Operation::Delete, false) if has_all => Some(false),
-                _ => None,
+                (Operation::Patch, false) => false,
+                (Operation::Delete, false) if has_all => false,
+                _ => return Ok(place),
             };
-            match is_laid {
-                Some(is_laid) => {
-                    apart.extend((!is_laid).then_some(places.len() as u32));
-                    places.push(place as u32);
-                }
-                None => end = place,
-            }
-            is_laid.is_some()
-        })?;
-        failure.map(|()| end)
+            apart.extend((!is_laid).then_some(places.len() as u32));
+            places.push(place as u32);
+        }
+        Ok(end)
     }
 
     /// Whether one of these older overlays says that the row is new or gone whose key a row of a block has, and whose

@@ -426,35 +426,22 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.seek_each(row, keys, each))
     }
 
-    /// Appends all keys, as integers of all of their bytes, where all have one length of at most sixteen and vary in
-    /// eight at most; else nothing.
-    pub fn append_whole_keys(&self, out: &mut Vec<u128>) {
-        self.with_pages(|pages| pages.keys.append_whole(out)).unwrap_or_default();
-    }
-
-    /// Appends what varies of the keys of rows, as integers, likewise.
-    pub fn append_varying_keys(&self, rows: Range<usize>, out: &mut Vec<u64>) {
-        self.with_pages(|pages| pages.keys.append_varying(rows, out)).unwrap_or_default();
-    }
-
-    /// As [`ColumnBlock::seek_each`], of the keys of rows of another block: calls `each` with the row of the other one
-    /// before the row found. `varying` is what [`ColumnBlock::append_varying_keys`] appends of rows from `row` on: a
-    /// key behind all of them is said to be in the row behind them. `whole` is what
-    /// [`ColumnBlock::append_whole_keys`] appends of the other block. O(rows).
-    pub fn seek_rows(
+    /// Calls `each` with each of these rows of another block, whose keys are unique as those of this one are, and with
+    /// the first row of this block whose key is not before its key, the number of rows if there is none, and whether it
+    /// has the key. O(rows of both).
+    pub(crate) fn seek_rows(
         &self,
-        from: (usize, &[u64]),
-        (other, rows, whole): (&Self, Range<usize>, &[u128]),
-        each: impl FnMut(usize, usize, bool) -> bool,
+        (other, rows): (&Self, Range<usize>),
+        each: impl FnMut(usize, usize, bool),
     ) -> Result<()> {
-        self.with_pages(|pages| other.with_pages(|others| pages.keys.seek_rows(from, (&others.keys, rows, whole), each)))
+        self.with_pages(|pages| other.with_pages(|others| pages.keys.seek_rows((&others.keys, rows), each)))
     }
 
     /// Appends what each of these rows does. `scratch` is reused. About a nanosecond a row.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where a trailer is malformed.
-    pub fn append_operations(
+    pub(crate) fn append_operations(
         &self,
         rows: Range<usize>,
         scratch: &mut Vec<u32>,

@@ -288,45 +288,37 @@ impl<'a> KeyPage<'a> {
         Ok(())
     }
 
-    /// Appends all keys, as integers of all of their bytes; `None` where they are no integers, or are too long.
-    pub(crate) fn append_whole(&self, out: &mut Vec<u128>) -> Option<()> {
-        let shape = self.shape?;
-        self.page.append_integers(0..self.rows, &mut Vec::new(), out, |ordinal| shape.whole(integer_of_ordinal(ordinal)))
-    }
-
-    /// Appends what varies of the keys of rows, as integers, in their order; `None` likewise.
-    pub(crate) fn append_varying(&self, rows: Range<usize>, out: &mut Vec<u64>) -> Option<()> {
-        self.shape?;
-        self.page.append_integers(rows, &mut Vec::new(), out, integer_of_ordinal)
-    }
-
-    /// As [`KeyPage::seek_each`], of the keys of rows of another page, of which each one is shown, too. `varying` is
-    /// what [`KeyPage::append_varying`] makes of the rows from `row` on that keys are looked for in, which are the last
-    /// ones or others are behind them; and `whole` what [`KeyPage::append_whole`] makes of the other page: nothing of
-    /// those of which they make none.
+    /// Calls `each` with each of these rows of another page, whose keys ascend, and with the first row whose key is not
+    /// before its key, and whether it has the key.
     pub(crate) fn seek_rows(
         &self,
-        (row, varying): (usize, &[u64]),
-        (other, rows, whole): (&KeyPage<'_>, Range<usize>, &[u128]),
-        mut each: impl FnMut(usize, usize, bool) -> bool,
+        (other, rows): (&KeyPage<'_>, Range<usize>),
+        mut each: impl FnMut(usize, usize, bool),
     ) -> Result<()> {
-        let shape = self.shape.filter(|shape| other.common_len() == Some(shape.len()) && !varying.is_empty());
-        let (mut at, mut key) = (0, Vec::new());
-        for other_row in rows {
-            let wanted = shape.and_then(|shape| shape.integer_of_whole(*whole.get(other_row)?));
-            let (found, is_there) = match wanted {
+        let shapes = self.shape.zip(other.shape).filter(|(own, others)| own.len() == others.len());
+        let (mut own, mut integers, mut scratch, mut key) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        if shapes.is_some() {
+            let unpacked = self.page.append_integers(0..self.rows, &mut scratch, &mut own, integer_of_ordinal);
+            unpacked.ok_or_else(|| no_key(self.rows))?;
+            let unpacked = other.page.append_integers(rows.clone(), &mut scratch, &mut integers, integer_of_ordinal);
+            unpacked.ok_or_else(|| no_key(rows.end))?;
+        }
+        let mut at = 0;
+        for (number, other_row) in rows.enumerate() {
+            let wanted = shapes.and_then(|(own, others)| own.integer_of_whole(others.whole(integers[number])));
+            let is_there = match wanted {
                 Some(wanted) => {
-                    at = first_from(varying, at, wanted);
-                    (row + at, varying.get(at) == Some(&wanted))
+                    at = first_from(&own, at, wanted);
+                    own.get(at) == Some(&wanted)
                 }
                 None => {
                     other.write(other_row, &mut key)?;
-                    self.find(&key).map(|(found, is_there)| (found.max(row), is_there && found >= row))?
+                    let (found, is_there) = self.find(&key)?;
+                    at = found;
+                    is_there
                 }
             };
-            if !each(other_row, found, is_there) {
-                break;
-            }
+            each(other_row, at, is_there);
         }
         Ok(())
     }

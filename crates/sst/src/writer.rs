@@ -318,7 +318,8 @@ impl SstWriter {
     /// Adds an entry to the columns: among those whose cells are to be gathered, if there are such.
     fn add_to_columns(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
         let Some(columns) = &mut self.columns else { return Ok(()) };
-        if columns.has_picks() {
+        // Summaries have to know of each entry in which block it is.
+        if columns.has_picks() || self.summaries.is_empty() {
             return if columns.add_among_cells(key, trailer, value)? { self.gather() } else { Ok(()) };
         }
         self.properties.raw_value_bytes += value.len() as u64;

@@ -30,6 +30,13 @@ impl<'a> PackedRow<'a> {
         !self.is_patch
     }
 
+    /// The bytes of a [slot](Self::slot), which may have been found in another value with the same head; none where the
+    /// value is shorter.
+    #[inline]
+    pub fn slot_bytes(&self, slot: &Range<usize>) -> &'a [u8] {
+        self.bytes.get(slot.clone()).unwrap_or_default()
+    }
+
     /// The columns that are in the value, null or not. O(columns).
     pub fn present(&self) -> ColumnSet {
         let is_present = |index: &usize| !self.is_patch || self.presence[index / 8] >> (index % 8) & 1 == 1;

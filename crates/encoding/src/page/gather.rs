@@ -18,6 +18,7 @@ use mycelium_base::{Error, Result};
 
 use super::cell_state::State;
 use super::cells::{Cells, Values};
+use super::ordinal::ordinal;
 use super::symbols::{Symbol, Symbols};
 use super::{Page, PageRows, malformed};
 use crate::{ColumnState, ColumnType, DatumRef, PackedShape};
@@ -176,6 +177,49 @@ impl Cells {
         Ok(())
     }
 
+    /// Takes values of fixed width as packed rows have them, as if they were rows of a page, behind those that are
+    /// there. What takes a look at its type for each cell in [`Cells::unpack_cell`] takes one for all here.
+    ///
+    /// # Errors
+    /// `ErrorKind::InvalidArgument` where a slot is not of the type, or the type's values are not looked at so:
+    /// [`Cells::takes_slots`].
+    pub fn unpack_slots<'s>(&self, slots: impl ExactSizeIterator<Item = &'s [u8]>, into: &mut Unpacked) -> Result<()> {
+        let (rows, ordinals) = (slots.len(), &mut into.ordinals);
+        let done = match &self.kind {
+            ColumnType::Int8 => put_slots(slots, ordinals, |slot| i64::from(i8::from_le_bytes(slot))),
+            ColumnType::Int16 => put_slots(slots, ordinals, |slot| i64::from(i16::from_le_bytes(slot))),
+            ColumnType::Int32 | ColumnType::Date32 => {
+                put_slots(slots, ordinals, |slot| i64::from(i32::from_le_bytes(slot)))
+            }
+            ColumnType::Int64 | ColumnType::Timestamp(..) => put_slots(slots, ordinals, i64::from_le_bytes),
+            ColumnType::UInt8 => put_slots(slots, ordinals, |slot| i64::from(u8::from_le_bytes(slot))),
+            ColumnType::UInt16 => put_slots(slots, ordinals, |slot| i64::from(u16::from_le_bytes(slot))),
+            ColumnType::UInt32 => put_slots(slots, ordinals, |slot| i64::from(u32::from_le_bytes(slot))),
+            ColumnType::UInt64 => put_slots(slots, ordinals, |slot| ordinal_of(DatumRef::UInt64(u64::from_le_bytes(slot)))),
+            ColumnType::Float32 => {
+                put_slots(slots, ordinals, |slot| ordinal_of(DatumRef::Float32(f32::from_le_bytes(slot))))
+            }
+            ColumnType::Float64 => {
+                put_slots(slots, ordinals, |slot| ordinal_of(DatumRef::Float64(f64::from_le_bytes(slot))))
+            }
+            ColumnType::Bool | ColumnType::Decimal128(..) | ColumnType::Utf8 | ColumnType::Binary => None,
+        };
+        done.ok_or_else(|| Error::invalid(format!("slots that are none of {:?}", self.kind)))?;
+        into.rows += rows;
+        if !into.states.is_empty() {
+            into.states.resize(into.rows, State::Value);
+        }
+        Ok(())
+    }
+
+    /// Whether [`Cells::unpack_slots`] takes values of the type: all of fixed width of which all bytes are values.
+    pub fn takes_slots(&self) -> bool {
+        !matches!(
+            self.kind,
+            ColumnType::Bool | ColumnType::Decimal128(..) | ColumnType::Utf8 | ColumnType::Binary
+        )
+    }
+
     /// Appends the cells that were unpacked at these places, and adds to each row's shape what it takes packed.
     ///
     /// # Errors
@@ -244,6 +288,25 @@ impl Cells {
         }
         Ok(())
     }
+}
+
+/// Appends what `of` makes of each slot; `None` if one has another length.
+#[inline]
+fn put_slots<'s, const N: usize>(
+    slots: impl Iterator<Item = &'s [u8]>,
+    ordinals: &mut Vec<i64>,
+    of: impl Fn([u8; N]) -> i64,
+) -> Option<()> {
+    for slot in slots {
+        ordinals.push(of(<[u8; N]>::try_from(slot).ok()?));
+    }
+    Some(())
+}
+
+/// Of a value whose type has one for each.
+#[inline]
+fn ordinal_of(value: DatumRef<'_>) -> i64 {
+    ordinal(value).unwrap_or_default()
 }
 
 fn pick_integers<T: Copy>(unpacked: &[T], places: &[u32], values: &mut Vec<T>) -> Result<()> {

@@ -400,6 +400,10 @@ impl<'a> Integers<'a> {
             let found = self.get(row);
             found < value || after && found == value
         };
+        // A bound is behind most blocks of a scan.
+        if self.rows.checked_sub(1).is_none_or(is_before) {
+            return self.rows;
+        }
         let (mut low, mut high) = (0, self.rows);
         if let Some(guess) = self.guess(value) {
             let mut step = 4;

@@ -151,7 +151,11 @@ impl BlockScan {
     /// of a row and all there is of it are patches of the shape found last, are noted at once. Of the others `places`
     /// becomes where they are, or would be, and whether they are there.
     fn seek_in_stretch(&mut self, rows: Range<usize>, touched: &Touched) -> Result<Sought> {
-        if touched.key().is_some() && !self.shapes.are_of_stretch() {
+        if touched.key().is_none() {
+            self.places.clear();
+            return Ok(Sought { alike: 0, behind: rows.start, is_all: true });
+        }
+        if !self.shapes.are_of_stretch() {
             self.keep_shapes();
         }
         let Self { layers, at, runs, places, sought, shapes, overwrites, overlays, .. } = self;

@@ -3,7 +3,8 @@
 //! 1. [`Picks::push`] notes a row of a block; the block is kept until its rows are gathered. [`Picks::push_fragment`]
 //!    notes one that comes between them as a packed fragment, as a newer row does that is merged with them.
 //! 2. [`Picks::gather`] takes one column's page of each block, unpacks it from the first picked row to the last, puts
-//!    the cells of the fragments behind them, and appends all in the order in which they came.
+//!    the cells of the fragments behind them, and appends all in the order in which they came. Of fragments that begin
+//!    alike, as those of one statement do, a column of fixed width lies at the same place in all.
 //!
 //! Memory: as many blocks as [`MOST_ROWS`] rows come from, or as have [`MOST_BYTES`] together with the fragments, and
 //! one column of their rows unpacked.
@@ -111,6 +112,7 @@ impl Picks {
         self.place();
         let Self { blocks, fragments, places, shapes, unpacked, .. } = self;
         let fragments = fragments.rows(layout)?;
+        let alike: Vec<_> = fragments.chunk_by(|a, b| head(a) == head(b)).collect();
         for (column, page, cells) in columns {
             unpacked.clear();
             for PickedBlock { block, span, .. } in blocks.iter() {
@@ -119,9 +121,8 @@ impl Picks {
                     cells.unpack(page, span.clone(), unpacked)
                 })?;
             }
-            for fragment in &fragments {
-                let cell = fragment.as_ref().map_or(Ok(ColumnState::Absent), |row| row.get(column))?;
-                cells.unpack_cell(cell, unpacked)?;
+            for alike in &alike {
+                unpack_alike(alike, column, cells, unpacked)?;
             }
             cells.pick(unpacked, places, shapes)?;
         }
@@ -160,6 +161,32 @@ impl Picks {
         self.fragments.clear();
         (self.latest, self.spanned, self.held) = (0, 0, 0);
     }
+}
+
+fn head<'f>(fragment: &Option<PackedRow<'f>>) -> Option<&'f [u8]> {
+    fragment.as_ref().map(PackedRow::head)
+}
+
+/// Takes what these fragments have of a column, which begin alike, or are all none.
+fn unpack_alike(
+    alike: &[Option<PackedRow<'_>>],
+    column: usize,
+    cells: &Cells,
+    unpacked: &mut Unpacked,
+) -> Result<()> {
+    let slot = match alike.first() {
+        Some(Some(row)) if cells.takes_slots() => row.slot(column)?,
+        _ => None,
+    };
+    if let Some(slot) = slot {
+        let slots = alike.iter().map(|row| row.as_ref().map_or(&[][..], |row| row.slot_bytes(&slot)));
+        return cells.unpack_slots(slots, unpacked);
+    }
+    for row in alike {
+        let cell = row.as_ref().map_or(Ok(ColumnState::Absent), |row| row.get(column))?;
+        cells.unpack_cell(cell, unpacked)?;
+    }
+    Ok(())
 }
 
 /// Packed fragments, one after the other; nothing of entries that have none.

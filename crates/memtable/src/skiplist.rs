@@ -111,6 +111,7 @@ impl Skiplist {
         while lanes.iter().any(Option::is_some) {
             for lane in &mut lanes {
                 let Some((node, end)) = *lane else { continue };
+                node.fetch_value_end();
                 *lane = match node.next().filter(|&next| Some(next) != end) {
                     Some(next) => {
                         next.fetch(0);

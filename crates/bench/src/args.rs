@@ -86,6 +86,9 @@ pub struct BenchArgs {
     /// Of `buffer` only the cells: slowed/range-hot, disk, zipfian, ...
     #[arg(long, value_delimiter = ',', value_name = "TABLE")]
     pub cells: Vec<String>,
+    /// Of the experiment `htap`: flushes encode, so that level 0 is columnar, too.
+    #[arg(long)]
+    pub columnar_level0: bool,
     /// Columns of the tables of `laser-…`, but of `laser-cost-model`, which has both the paper's: 30 and 100.
     #[arg(long, default_value_t = 30)]
     pub columns: usize,
@@ -312,7 +315,11 @@ impl BenchArgs {
     }
 
     fn htap_settings(&self) -> htap::HtapSettings {
-        htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) }
+        htap::HtapSettings {
+            scale: self.scale,
+            columnar_level0: self.columnar_level0,
+            ..htap::HtapSettings::new(&self.directory)
+        }
     }
 
     fn kernel_settings(&self) -> kernels::KernelSettings {

@@ -27,8 +27,8 @@ impl BlockScan {
             self.lay_over_all(first, builder)?;
             self.overwrite_all(first, builder)?;
         }
-        let new = self.overlays.new_rows();
-        self.counters.rows_merged += (self.overwritten + self.inserts.looked_at() + new) as u64;
+        let of_overlays = self.overlays.new_rows() + self.overlays.gone().count();
+        self.counters.rows_merged += (self.overwritten + self.inserts.looked_at() + of_overlays) as u64;
         self.counters.rows_passed_through += count.saturating_sub(self.overwritten + self.inserts.gone().len()) as u64;
         self.find_new_places()?;
         self.end_inserts(first, builder)?;

@@ -12,12 +12,14 @@
 //!    one run and nothing else has a key among its own; otherwise each test clears bits of a bitmap of the block's
 //!    rows, on codes and integers, and of a stretch only the rows that are left are decoded.
 //! 4. A row of which the rest only has values of columns of fixed width, in patches or in a newer whole row, stays in
-//!    its stretch, and its cells are overwritten in the batch; so does one of which a younger run has a patch. A new
+//!    its stretch, and its cells are overwritten in the batch; so does one of which another run has a patch. A new
 //!    whole row of the rest is put among the rows of the stretch, and one that is replaced or deleted is left out of it
 //!    ([`inserts`]). The keys of the rest are read ahead and found in the block one after the other, each from the last
 //!    one on; what they change is found out once for all that look alike ([`patches`]). Where a changed column is
 //!    tested, the row is decided by itself: by the new values, and by what the tests of other columns found of the
 //!    block. Patches of columns that are not wanted touch nothing.
+//!    So it is, many at once and column by column, with what younger columnar runs have of a stretch's keys and between
+//!    them ([`overlays`]).
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old
 //!    version that passes never comes up because a new one does not, and a patch that makes a row pass finds the rest
 //!    of the row.

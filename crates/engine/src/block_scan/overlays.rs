@@ -165,7 +165,7 @@ impl Overlays {
     }
 
     /// The rows of the stretch that are gone.
-    fn gone(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn gone(&self) -> impl Iterator<Item = u32> {
         self.in_use().iter().flat_map(|overlay| &overlay.gone).copied()
     }
 

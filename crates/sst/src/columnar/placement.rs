@@ -155,3 +155,132 @@ fn find(older: &ColumnBlock, younger: &ColumnBlock, identity: &[u8; 16]) -> Resu
     bytes[20] = u8::from(are_all_laid);
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use mycelium_base::{ColumnSet, Cursor, Group, GroupFormat, Trailer};
+    use mycelium_cache::BlockCache;
+    use mycelium_encoding::{ColumnState, DatumRef, PackedLayout, Schema};
+    use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::cursor::CursorOptions;
+    use crate::reader::OpenOptions;
+    use crate::run_cursor::RunCursor;
+    use crate::writer::{SstWriter, SstWriterOptions};
+
+    type Entry = (Vec<u8>, Operation);
+
+    /// Writes a columnar file of these entries.
+    fn write(disk: &MemoryDisk, number: u64, entries: &[Entry]) -> Vec<u8> {
+        let schema = Arc::new(Schema::parse("id binary not null, value int32, primary key (id)").unwrap());
+        let group = Arc::new(Group::new(ColumnSet::from_iter([1]), GroupFormat::Columnar));
+        let layout = PackedLayout::of(schema.clone(), &group.columns);
+        let name = format!("{number:06}.sst");
+        let options = SstWriterOptions { file_number: number, block_size: 600, ..SstWriterOptions::default() };
+        let writer = SstWriter::new(disk.create(Path::new(&name)).unwrap(), options).unwrap();
+        let mut writer = writer.with_columns(group, schema);
+        for (key, operation) in entries {
+            let mut value = Vec::new();
+            match operation {
+                Operation::Put => layout.encode_row(&[DatumRef::Null, DatumRef::Int32(7)], &mut value).unwrap(),
+                Operation::Patch => {
+                    layout.encode_with(|_| ColumnState::Value(DatumRef::Int32(7)), &mut value).unwrap();
+                }
+                _ => {}
+            }
+            writer.add(key, Trailer::new(1, *operation), &value).unwrap();
+        }
+        writer.finish().unwrap();
+        name.into_bytes()
+    }
+
+    fn keys(rng: &mut SmallRng, kind: usize) -> Vec<Entry> {
+        let key = |rng: &mut SmallRng| match kind {
+            // Of eight bytes, of twelve with what varies in the middle, of any length, and longer than sixteen.
+            0 => rng.random::<u64>().to_be_bytes().to_vec(),
+            1 => [&[9; 4][..], &rng.random_range(0..1_u32 << 20).to_be_bytes(), &[1; 4]].concat(),
+            2 => vec![b'k'; rng.random_range(1..30)].into_iter().chain([rng.random()]).collect(),
+            _ => [&[3; 14][..], &rng.random_range(0..3000_u32).to_be_bytes()].concat(),
+        };
+        let mut keys: Vec<_> = (0..rng.random_range(1..600)).map(|_| key(rng)).collect();
+        keys.sort();
+        keys.dedup();
+        let operation = |rng: &mut SmallRng| [Operation::Put, Operation::Patch, Operation::Delete][rng.random_range(0..3)];
+        keys.into_iter().map(|key| (key, operation(rng))).collect()
+    }
+
+    /// Calls `each` with each block, its entries, and its place.
+    fn each_block(file: &Arc<SstFile>, mut each: impl FnMut(BlockOfFile<'_>, &[Entry])) {
+        let RunCursor::Columns(mut cursor) = RunCursor::new(vec![file.clone()], CursorOptions::default()) else {
+            panic!("a file of rows");
+        };
+        cursor.seek_to_first().unwrap();
+        while cursor.valid() {
+            let rows = cursor.block().unwrap().0.rows();
+            let mut entries = Vec::new();
+            for row in 0..rows {
+                let (block, _, file, number) = cursor.block().unwrap();
+                let mut key = Vec::new();
+                block.write_key(row, &mut key).unwrap();
+                entries.push((key, cursor.trailer().operation()));
+                if row + 1 == rows {
+                    each((block, file, number), &entries);
+                }
+                cursor.next().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_where_a_search_finds_them_from_the_cache_and_without() {
+        for seed in 0..24 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let disk = MemoryDisk::new();
+            let kind = seed as usize % 4;
+            let (mut older, younger) = (keys(&mut rng, kind), keys(&mut rng, kind));
+            // Some of the same.
+            older.extend(younger.iter().filter(|_| rng.random_bool(0.6)).cloned());
+            older.sort();
+            older.dedup_by(|a, b| a.0 == b.0);
+            let cache = Arc::new(BlockCache::new(if seed % 3 == 0 { 0 } else { 1 << 20 }));
+            let open = |number: u64, entries: &[Entry]| {
+                let name = String::from_utf8(write(&disk, number, entries)).unwrap();
+                let file = disk.open(Path::new(&name), AccessPattern::Random).unwrap();
+                let opened = SstFile::open(file, Path::new(&name), number, cache.clone(), OpenOptions::default());
+                opened.unwrap()
+            };
+            let (older, younger) = (open(1, &older), open(2, &younger));
+            // The second time from the cache, in another order.
+            for _ in 0..2 {
+                each_block(&older, |of_older, below| {
+                    each_block(&younger, |of_younger, above| {
+                        let found = Placement::of(of_older, of_younger).unwrap();
+                        let first = above.iter().take_while(|(key, _)| *key < below[0].0).count();
+                        assert_eq!(found.first(), first, "seed {seed}");
+                        let within = above[first..].iter().take_while(|(key, _)| *key <= below[below.len() - 1].0);
+                        let expected: Vec<_> = within
+                            .map(|(key, operation)| PlacedRow {
+                                place: below.iter().take_while(|(other, _)| other < key).count(),
+                                is_there: below.iter().any(|(other, _)| other == key),
+                                operation: *operation,
+                            })
+                            .collect();
+                        assert!(found.rows().eq(expected.iter().copied()), "seed {seed}");
+                        let are_laid = |row: &PlacedRow| row.is_there && row.operation != Operation::Delete;
+                        assert_eq!(found.are_all_laid(), expected.iter().all(are_laid), "seed {seed}");
+                        let (skipped, end) = (rng.random_range(0..4), rng.random_range(0..below.len() + 1));
+                        let mut places = Vec::new();
+                        let rest = expected.iter().skip(skipped).map(|row| row.place).filter(|place| *place < end);
+                        let count = found.append_places(skipped, end, 0, &mut places);
+                        assert!(rest.eq(places.iter().map(|&place| place as usize)) && count == places.len());
+                    });
+                });
+            }
+        }
+    }
+}

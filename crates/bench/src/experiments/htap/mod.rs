@@ -13,6 +13,8 @@
 //!    the same on a second table of the same rows, which is compacted and stays so; while rows are inserted, one scan
 //!    after the other for seconds, half of these come before and half after.
 //!
+//! Where level 0 is columnar, too, flushes encode, and what is younger than the columns below is laid over them.
+//!
 //! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after
 //! all that and take turns with ours: at reads with the table that stayed compacted, at writes with the other.
 
@@ -50,6 +52,8 @@ const ROWS: u64 = 10_000_000;
 const COLUMNS: usize = 30;
 /// Rows above, columns below: the groups that Q3, Q4 and the rest tell apart.
 const LAYOUT: &str = "L0 tiered: * packed\nL1 leveled: 1-3 columnar | 4-13 columnar | 14-30 columnar";
+/// The same where flushes encode.
+const COLUMNAR_LAYOUT: &str = "L0 tiered: * columnar\nL1 leveled: 1-3 columnar | 4-13 columnar | 14-30 columnar";
 /// The layout of the table that Q2 is compared with.
 const ROW_LAYOUT: &str = "L0 tiered: * packed\nL1 leveled: * packed";
 /// Turns that each table takes at Q2.
@@ -72,6 +76,8 @@ pub struct HtapSettings {
     pub scale: f64,
     /// Bytes of the block cache.
     pub cache_bytes: u64,
+    /// Whether flushes encode, so that level 0 is columnar, too.
+    pub columnar_level0: bool,
     /// Whether to tell what is being done.
     pub progress: bool,
 }
@@ -79,7 +85,12 @@ pub struct HtapSettings {
 impl HtapSettings {
     /// The settings of the claims.
     pub fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_path_buf(), scale: 1.0, cache_bytes: 4 << 30, progress: true }
+        let directory = directory.to_path_buf();
+        Self { directory, scale: 1.0, cache_bytes: 4 << 30, columnar_level0: false, progress: true }
+    }
+
+    fn layout(&self) -> &'static str {
+        if self.columnar_level0 { COLUMNAR_LAYOUT } else { LAYOUT }
     }
 }
 
@@ -281,7 +292,7 @@ fn scan_part(table: &Table, query: Query, (from, to): (u64, u64)) -> Result<(Vec
 pub fn run(settings: &HtapSettings, rivals: &[HybridRival<'_>]) -> Result<HtapReport> {
     let directory = settings.directory.join(format!("htap-{}", std::process::id()));
     let htap = Htap::create(settings, &directory.join("mycelium"))?;
-    let settled = create_table(&htap.database, "settled", LAYOUT)?;
+    let settled = create_table(&htap.database, "settled", settings.layout())?;
     let mut report = htap.run(&settled)?;
     let beside = rivals::Beside::new(&htap, &settled, &directory)?;
     for (number, rival) in (1..).zip(rivals) {
@@ -317,7 +328,7 @@ impl<'a> Htap<'a> {
                 ..Options::default()
             },
         )?;
-        let table = create_table(&database, "table", LAYOUT)?;
+        let table = create_table(&database, "table", settings.layout())?;
         let rows = ((ROWS as f64 * settings.scale) as u64).max(1000);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self { settings, database, table, rows, threads })
@@ -356,7 +367,7 @@ impl<'a> Htap<'a> {
         self.database.wait_idle()?;
         Ok(HtapReport {
             rows: self.rows,
-            layout: LAYOUT.to_owned(),
+            layout: self.settings.layout().to_owned(),
             threads: self.threads,
             sst_bytes,
             load,
@@ -693,5 +704,7 @@ mod tests {
         assert!(
             report.q2_points > 0.0 && report.q2_over_rows.least > 0.0 && report.table().contains("Q4 while writing")
         );
+        let encoding = run(&HtapSettings { columnar_level0: true, ..settings }, &[]).expect("experiment");
+        assert!(encoding.table().contains("L0 tiered: * columnar"), "{}", encoding.table());
     }
 }

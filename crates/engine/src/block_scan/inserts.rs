@@ -76,7 +76,7 @@ impl Inserts {
 
     /// Whether no row is new or gone.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) fn shift_nothing(&self) -> bool {
         self.rows.is_empty() && self.gone.is_empty()
     }
 

@@ -440,7 +440,7 @@ impl BlockScan {
             let Overlays { all, places, rows, .. } = &mut overlays;
             places.clear();
             rows.clear();
-            if all[at].apart.is_empty() && self.inserts.is_empty() {
+            if all[at].apart.is_empty() && self.inserts.shift_nothing() {
                 places.extend_from_slice(&all[at].places);
                 rows.extend(0..places.len() as u32);
                 return self.lay_cells(&mut overlays, at, first, builder);

@@ -195,7 +195,9 @@ impl Cells {
             ColumnType::UInt8 => put_slots(slots, ordinals, |slot| i64::from(u8::from_le_bytes(slot))),
             ColumnType::UInt16 => put_slots(slots, ordinals, |slot| i64::from(u16::from_le_bytes(slot))),
             ColumnType::UInt32 => put_slots(slots, ordinals, |slot| i64::from(u32::from_le_bytes(slot))),
-            ColumnType::UInt64 => put_slots(slots, ordinals, |slot| ordinal_of(DatumRef::UInt64(u64::from_le_bytes(slot)))),
+            ColumnType::UInt64 => {
+                put_slots(slots, ordinals, |slot| ordinal_of(DatumRef::UInt64(u64::from_le_bytes(slot))))
+            }
             ColumnType::Float32 => {
                 put_slots(slots, ordinals, |slot| ordinal_of(DatumRef::Float32(f32::from_le_bytes(slot))))
             }
@@ -214,10 +216,7 @@ impl Cells {
 
     /// Whether [`Cells::unpack_slots`] takes values of the type: all of fixed width of which all bytes are values.
     pub fn takes_slots(&self) -> bool {
-        !matches!(
-            self.kind,
-            ColumnType::Bool | ColumnType::Decimal128(..) | ColumnType::Utf8 | ColumnType::Binary
-        )
+        !matches!(self.kind, ColumnType::Bool | ColumnType::Decimal128(..) | ColumnType::Utf8 | ColumnType::Binary)
     }
 
     /// Appends the cells that were unpacked at these places, and adds to each row's shape what it takes packed.

@@ -168,12 +168,7 @@ fn head<'f>(fragment: &Option<PackedRow<'f>>) -> Option<&'f [u8]> {
 }
 
 /// Takes what these fragments have of a column, which begin alike, or are all none.
-fn unpack_alike(
-    alike: &[Option<PackedRow<'_>>],
-    column: usize,
-    cells: &Cells,
-    unpacked: &mut Unpacked,
-) -> Result<()> {
+fn unpack_alike(alike: &[Option<PackedRow<'_>>], column: usize, cells: &Cells, unpacked: &mut Unpacked) -> Result<()> {
     let slot = match alike.first() {
         Some(Some(row)) if cells.takes_slots() => row.slot(column)?,
         _ => None,

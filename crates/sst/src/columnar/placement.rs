@@ -210,7 +210,8 @@ mod tests {
         let mut keys: Vec<_> = (0..rng.random_range(1..600)).map(|_| key(rng)).collect();
         keys.sort();
         keys.dedup();
-        let operation = |rng: &mut SmallRng| [Operation::Put, Operation::Patch, Operation::Delete][rng.random_range(0..3)];
+        let operation =
+            |rng: &mut SmallRng| [Operation::Put, Operation::Patch, Operation::Delete][rng.random_range(0..3)];
         keys.into_iter().map(|key| (key, operation(rng))).collect()
     }
 

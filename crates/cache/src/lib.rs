@@ -74,7 +74,7 @@ impl Hash for CacheKey {
 pub enum BlockKind {
     /// Entries.
     Data = 0,
-    /// The index of a file.
+    /// The index of a file, or where keys of one block are among those of another.
     Index = 1,
     /// The Bloom filter of a file.
     Filter = 2,

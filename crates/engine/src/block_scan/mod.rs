@@ -41,6 +41,7 @@ mod inserts;
 mod interleave;
 mod layer;
 mod layer_run;
+mod overlay_cells;
 mod overlays;
 mod overwrites;
 mod patches;

@@ -9,10 +9,8 @@
 //!    run that has all wanted columns, a whole row of a key that is not there is *new*, and a row that is deleted is
 //!    gone. What two runs say of a new or deleted row ends the stretch before it, for that row to be put together; so
 //!    does any other entry, and the last row of the overlay's block, of whose key more may be in the next.
-//! 3. When the stretch was appended, the cells that overlays have of its rows are appended, too, column by column, and
-//!    moved to their rows ([`RecordBatchBuilder::lay`]); those of the youngest last. Rows that are gone are left out
-//!    with those of the rest. Last the new rows' cells are appended, and moved between the others
-//!    ([`RecordBatchBuilder::weave`]).
+//! 3. Their cells are appended behind those of the stretch and moved to their places ([`super::overlay_cells`]). Rows
+//!    that are gone are left out with those of the rest.
 //!
 //! Cost: a place for each key, and a copy for each cell; nothing is put together, and no key is compared again. Memory:
 //! what the blocks of the runs have of one batch.
@@ -32,19 +30,19 @@ use super::layer_run::LayerRun;
 #[derive(Default)]
 pub(super) struct Overlays {
     /// Youngest first; those in use.
-    all: Vec<Overlay>,
-    used: usize,
+    pub(super) all: Vec<Overlay>,
+    pub(super) used: usize,
     /// The new rows of all of them, in the order of their keys.
-    new: Vec<NewRow>,
+    pub(super) new: Vec<NewRow>,
     /// By run of the scan.
     placed: Vec<PlacedBlock>,
-    key: Vec<u8>,
+    pub(super) key: Vec<u8>,
     /// Rows of the batch, counted from the first of the stretch, and the rows of a block that go there.
-    places: Vec<u32>,
-    rows: Vec<u32>,
+    pub(super) places: Vec<u32>,
+    pub(super) rows: Vec<u32>,
     /// The same of those that have a cell of one column.
-    places_with_cell: Vec<u32>,
-    rows_with_cell: Vec<u32>,
+    pub(super) places_with_cell: Vec<u32>,
+    pub(super) rows_with_cell: Vec<u32>,
 }
 
 /// Where a run's block is laid over one of a layer.
@@ -74,13 +72,13 @@ impl PlacedBlock {
 
 /// What a run has of a stretch.
 #[derive(Default)]
-struct Overlay {
-    run: usize,
+pub(super) struct Overlay {
+    pub(super) run: usize,
     /// Of each row of the run's block that was looked at, from the one that it stands on, where it is in the stretch,
     /// or would be.
-    places: Vec<u32>,
+    pub(super) places: Vec<u32>,
     /// Which of these rows are not laid over one of the stretch, counted from the one that the run stands on.
-    apart: Vec<u32>,
+    pub(super) apart: Vec<u32>,
     /// Before which rows of the stretch new ones come, ascending, and each one's row of the run's block.
     new: Vec<(u32, u32)>,
     /// Rows of the stretch that are gone, ascending.
@@ -89,10 +87,10 @@ struct Overlay {
 
 /// A new row: before which row of the stretch it comes, the run that has it, and its row of that run's block.
 #[derive(Clone, Copy)]
-struct NewRow {
-    before: u32,
-    run: usize,
-    row: u32,
+pub(super) struct NewRow {
+    pub(super) before: u32,
+    pub(super) run: usize,
+    pub(super) row: u32,
 }
 
 /// Where pairs that ascend by their first part have this one.
@@ -122,7 +120,7 @@ impl Overlay {
     /// The rows of the stretch over which others are laid, ascending, and these, counted from the one that the run
     /// stands on.
     #[inline]
-    fn laid(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(super) fn laid(&self) -> impl Iterator<Item = (u32, u32)> {
         let mut apart = self.apart.iter().copied().peekable();
         let numbered = self.places.iter().copied().zip(0..);
         numbered.filter(move |&(_, at)| apart.next_if_eq(&at).is_none())
@@ -399,7 +397,7 @@ impl BlockScan {
         Ok(key.cmp(&other))
     }
 
-    fn write_new_key(&self, NewRow { run, row, .. }: NewRow, key: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn write_new_key(&self, NewRow { run, row, .. }: NewRow, key: &mut Vec<u8>) -> Result<()> {
         self.runs[run].block().map_or(Ok(()), |(block, _)| block.write_key(row as usize, key))
     }
 
@@ -411,139 +409,6 @@ impl BlockScan {
             Ok((new.before as usize, key))
         };
         self.overlays.new.iter().map(keyed).collect()
-    }
-
-    /// Step 3, of a stretch the first row of which is `first` in the batch, of which rows that do not pass were left
-    /// out.
-    pub(super) fn lay_over_passing(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let mut overlays = std::mem::take(&mut self.overlays);
-        let laid = (0..overlays.used).rev().try_for_each(|at| {
-            let Overlays { all, places, rows, .. } = &mut overlays;
-            places.clear();
-            rows.clear();
-            let mut passing = self.passing.iter().enumerate().peekable();
-            for (place, row) in all[at].laid() {
-                while passing.next_if(|(_, passing)| **passing < place).is_some() {}
-                if let Some((at, _)) = passing.next_if(|(_, passing)| **passing == place) {
-                    places.push(at as u32);
-                    rows.push(row);
-                }
-            }
-            self.lay_cells(&mut overlays, at, first, builder)
-        });
-        self.overlays = overlays;
-        laid
-    }
-
-    /// Step 3, likewise, of which no row was left out but those gone, and which has the new rows of the rest already.
-    pub(super) fn lay_over_all(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let mut overlays = std::mem::take(&mut self.overlays);
-        let laid = (0..overlays.used).rev().try_for_each(|at| {
-            let Overlays { all, places, rows, .. } = &mut overlays;
-            places.clear();
-            rows.clear();
-            if all[at].apart.is_empty() && self.inserts.shift_nothing() {
-                places.extend_from_slice(&all[at].places);
-                rows.extend(0..places.len() as u32);
-                return self.lay_cells(&mut overlays, at, first, builder);
-            }
-            let mut shifts = self.inserts.shifts();
-            let mut gone = self.inserts.gone().iter().peekable();
-            for (place, row) in all[at].laid() {
-                while gone.next_if(|gone| **gone < place).is_some() {}
-                if gone.peek() != Some(&&place) {
-                    places.push(shifts.place(place as usize) as u32);
-                    rows.push(row);
-                }
-            }
-            self.lay_cells(&mut overlays, at, first, builder)
-        });
-        self.overlays = overlays;
-        laid
-    }
-
-    /// Lays the cells of an overlay's `rows`, counted from the one that its run stands on, over those at its `places`.
-    fn lay_cells(
-        &self,
-        overlays: &mut Overlays,
-        at: usize,
-        first: usize,
-        builder: &mut RecordBatchBuilder,
-    ) -> Result<()> {
-        let Overlays { all, places, rows, places_with_cell, rows_with_cell, .. } = overlays;
-        let run = &self.runs[all[at].run];
-        let (Some((block, row)), Some((&least, &greatest))) = (run.block(), rows.first().zip(rows.last())) else {
-            return Ok(());
-        };
-        rows.iter_mut().for_each(|of_block| *of_block += row as u32);
-        let range = row + least as usize..row + greatest as usize + 1;
-        for &Target { column, target, .. } in &self.layer().targets {
-            let Some(place) = run.columns.iter().position(|&own| own == column) else { continue };
-            block.read(|pages| {
-                let page = &pages[place];
-                if page.lacks_all(range.clone()) {
-                    return Ok(());
-                }
-                if !page.has_absent() {
-                    match range.len() == rows.len() {
-                        true => builder.append_cells(target, page, range.clone())?,
-                        false => builder.append_selected(target, page, rows)?,
-                    }
-                    return builder.lay(target, first, places);
-                }
-                rows_with_cell.clear();
-                places_with_cell.clear();
-                let with_cell = rows.iter().zip(&*places).filter(|(row, _)| !page.is_absent(**row as usize));
-                with_cell.for_each(|(&row, &place)| {
-                    rows_with_cell.push(row);
-                    places_with_cell.push(place);
-                });
-                builder.append_selected(target, page, rows_with_cell)?;
-                builder.lay(target, first, places_with_cell)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Makes `places` before which rows of the stretch, as it is in the batch with the new rows of the rest and without
-    /// those gone, the new rows of overlays come.
-    pub(super) fn find_new_places(&mut self) -> Result<()> {
-        let mut overlays = std::mem::take(&mut self.overlays);
-        let Overlays { new, places, key, .. } = &mut overlays;
-        places.clear();
-        let (mut shifts, mut of_rest) = (self.inserts.shifts(), self.inserts.keys().peekable());
-        for row in &*new {
-            let before = row.before as usize;
-            self.write_new_key(*row, key)?;
-            while of_rest.next_if(|(place, of_rest)| (*place, *of_rest) < (before, key.as_slice())).is_some() {}
-            // New rows of the rest before the same row were counted.
-            let behind = of_rest.clone().take_while(|(place, _)| *place == before).count();
-            places.push((shifts.place(before) - behind) as u32);
-        }
-        self.overlays = overlays;
-        Ok(())
-    }
-
-    /// Puts the new rows between those of the stretch, whose first is `first` in the batch.
-    pub(super) fn weave_overlays(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let mut overlays = std::mem::take(&mut self.overlays);
-        let Overlays { new, places, rows, .. } = &mut overlays;
-        if !new.is_empty() {
-            for &Target { column, target, .. } in &self.layer().targets {
-                for of_run in new.chunk_by(|a, b| a.run == b.run && a.row < b.row) {
-                    let run = &self.runs[of_run[0].run];
-                    let place = run.columns.iter().position(|&own| own == column);
-                    let Some(((block, _), place)) = run.block().zip(place) else { continue };
-                    rows.clear();
-                    rows.extend(of_run.iter().map(|new| new.row));
-                    block.read(|pages| builder.append_selected(target, &pages[place], rows))?;
-                }
-                builder.weave(target, first, places)?;
-            }
-            builder.end_rows(new.len());
-        }
-        self.overlays = overlays;
-        Ok(())
     }
 
     /// Has the overlays go on behind what they have of the stretch.

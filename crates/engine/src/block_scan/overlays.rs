@@ -285,7 +285,8 @@ impl BlockScan {
         }
         for (of_block, placed) in (next..).zip(placement.rows().skip(next - placement.first())) {
             let PlacedRow { place, is_there, operation } = placed;
-            let place = place - first;
+            // Keys that do not ascend, of a damaged block, may be anywhere.
+            let place = place.saturating_sub(first);
             if place >= end {
                 break;
             }

@@ -66,7 +66,7 @@ impl Placement {
         if let Some(cached) = file.cache.get(key).filter(|bytes| bytes.starts_with(&identity)) {
             return Ok(Self(cached));
         }
-        let found: Arc<[u8]> = find(older.0, younger.0, &identity)?.into();
+        let found: Arc<[u8]> = find(older, younger, &identity)?.into();
         file.cache.insert(key, found.clone(), BlockKind::Index);
         Ok(Self(found))
     }
@@ -96,7 +96,7 @@ impl Placement {
         let words = self.0[HEADER_LEN..].as_chunks::<ROW_LEN>().0.get(skipped..).unwrap_or_default();
         let is_before = |word: &[u8; ROW_LEN]| (place_of(u32::from_le_bytes(*word)) as usize) < end;
         let words = &words[..words.partition_point(is_before)];
-        places.extend(words.iter().map(|&word| place_of(u32::from_le_bytes(word)) - less as u32));
+        places.extend(words.iter().map(|&word| place_of(u32::from_le_bytes(word)).saturating_sub(less as u32)));
         words.len()
     }
 
@@ -129,29 +129,36 @@ fn cache_key(identity: &[u8; 16], file: &SstFile) -> CacheKey {
     file.cache_key(mixed.wrapping_mul(0xe703_7ed1_a0b4_28db) | NO_OFFSET)
 }
 
-fn find(older: &ColumnBlock, younger: &ColumnBlock, identity: &[u8; 16]) -> Result<Vec<u8>> {
+fn find(
+    (older, older_file, _): BlockOfFile<'_>,
+    (younger, file, _): BlockOfFile<'_>,
+    identity: &[u8; 16],
+) -> Result<Vec<u8>> {
+    let in_older = |error: Error| error.in_file(older_file.path());
+    let in_younger = |error: Error| error.in_file(file.path());
     let rows = older.rows();
     if rows as u32 >= IS_THERE || rows == 0 {
         return Err(Error::invalid("a block of another number of rows").expected("1 to 2^28 - 1", rows));
     }
     let mut key = Vec::new();
-    older.write_key(0, &mut key)?;
-    let first = younger.seek(&key)?;
-    older.write_key(rows - 1, &mut key)?;
-    let (behind, is_there) = younger.find(&key)?;
+    older.write_key(0, &mut key).map_err(in_older)?;
+    let first = younger.seek(&key).map_err(in_younger)?;
+    older.write_key(rows - 1, &mut key).map_err(in_older)?;
+    let (behind, is_there) = younger.find(&key).map_err(in_younger)?;
     let within = first..(behind + usize::from(is_there)).max(first);
     let mut operations = Vec::with_capacity(within.len());
-    younger.append_operations(within.clone(), &mut Vec::new(), &mut operations)?;
+    younger.append_operations(within.clone(), &mut Vec::new(), &mut operations).map_err(in_younger)?;
     let (mut bytes, mut are_all_laid) = (Vec::with_capacity(HEADER_LEN + ROW_LEN * within.len()), true);
     bytes.extend_from_slice(identity);
     bytes.extend_from_slice(&(first as u32).to_le_bytes());
     bytes.extend_from_slice(&[0; HEADER_LEN - 20]);
-    older.seek_rows((younger, within.clone()), |row, place, is_there| {
+    let placed = older.seek_rows((younger, within.clone()), |row, place, is_there| {
         let operation = operations[row - first];
         are_all_laid &= is_there && matches!(operation, Operation::Put | Operation::Patch);
         let word = place as u32 | if is_there { IS_THERE } else { 0 } | u32::from(operation as u8) << OPERATION_SHIFT;
         bytes.extend_from_slice(&word.to_le_bytes());
-    })?;
+    });
+    placed.map_err(in_older)?;
     bytes[20] = u8::from(are_all_laid);
     Ok(bytes)
 }

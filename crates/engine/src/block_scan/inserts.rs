@@ -130,6 +130,12 @@ impl Inserts {
         self.rows.iter().map(|Insert { before, key, .. }| (*before, &self.keys[key.clone()]))
     }
 
+    /// The key of the last new row, if it comes before this row of the stretch.
+    pub(super) fn last_key_before(&self, row: usize) -> Option<&[u8]> {
+        let last = self.rows.last().filter(|insert| insert.before == row)?;
+        Some(&self.keys[last.key.clone()])
+    }
+
     /// The packed row of this number.
     fn packed_row(&self, number: usize) -> &[u8] {
         &self.packed[self.rows[number].packed.clone()]

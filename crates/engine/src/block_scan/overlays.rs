@@ -110,10 +110,17 @@ fn text_bound(run: &LayerRun, column: usize) -> usize {
 impl Overlay {
     /// Leaves what is of the first `count` rows of the stretch.
     fn truncate(&mut self, count: usize) {
+        self.leave(count, 0..0);
+    }
+
+    /// The same, and these rows of the run's block, which come between these and the next one.
+    fn leave(&mut self, count: usize, behind: Range<usize>) {
         let is_before = |place: u32| (place as usize) < count;
-        self.places.truncate(self.places.partition_point(|&place| is_before(place)));
-        self.apart.truncate(self.apart.partition_point(|&at| (at as usize) < self.places.len()));
-        self.new.truncate(self.new.partition_point(|&(place, _)| is_before(place)));
+        let is_left = |place: u32, row: u32| is_before(place) || behind.contains(&(row as usize));
+        let left = self.places.partition_point(|&place| is_before(place)) + behind.len();
+        self.places.truncate(left);
+        self.apart.truncate(self.apart.partition_point(|&at| (at as usize) < left));
+        self.new.truncate(self.new.partition_point(|&(place, row)| is_left(place, row)));
         self.gone.truncate(self.gone.partition_point(|&place| is_before(place)));
     }
 
@@ -370,8 +377,10 @@ impl BlockScan {
     pub(super) fn end_overlays(&mut self, count: usize) -> Result<()> {
         let mut overlays = std::mem::take(&mut self.overlays);
         let Overlays { all, used, new, .. } = &mut overlays;
+        let last_of_rest = self.inserts.last_key_before(count);
         for overlay in &mut all[..*used] {
-            overlay.truncate(count);
+            let behind = last_of_rest.map_or(Ok(0..0), |last| self.rows_behind(overlay, count, last))?;
+            overlay.leave(count, behind);
             new.extend(overlay.new.iter().map(|&(before, row)| NewRow { before, run: overlay.run, row }));
         }
         let mut failure = Ok(());
@@ -389,6 +398,22 @@ impl BlockScan {
         self.inserts.add_gone(overlays.gone());
         self.overlays = overlays;
         failure
+    }
+
+    /// The rows of an overlay's block that come behind the last of `count` rows of the stretch and before a new one of
+    /// the rest, which is behind that, too.
+    fn rows_behind(&self, overlay: &Overlay, count: usize, last_of_rest: &[u8]) -> Result<Range<usize>> {
+        let Some((block, row)) = self.runs[overlay.run].block() else { return Ok(0..0) };
+        let before = overlay.places.partition_point(|&place| (place as usize) < count);
+        let at_end = overlay.places[before..].iter().take_while(|&&place| place as usize == count).count();
+        let (first, mut key) = (row + before, Vec::new());
+        for row in first..first + at_end {
+            block.write_key(row, &mut key)?;
+            if key.as_slice() >= last_of_rest {
+                return Ok(first..row);
+            }
+        }
+        Ok(first..first + at_end)
     }
 
     fn compare_new(&self, a: NewRow, b: NewRow) -> Result<Ordering> {

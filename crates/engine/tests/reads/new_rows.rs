@@ -342,3 +342,27 @@ fn patches_reach_blocks_with_nulls_behind_such_without() {
     let found = batches.flat_map(|batch| (0..batch.num_rows()).map(|row| cell(&batch, 0, 4, row)).collect::<Vec<_>>());
     assert_eq!(found.collect::<Vec<_>>(), expected);
 }
+
+/// The stretch ended at the patch, behind the row of the memtable, and the row of the file came after both.
+#[test]
+fn a_new_row_of_a_file_came_behind_one_of_the_memtable_before_the_same_row() {
+    let (database, table) = create(LAYOUTS[2], 4096);
+    let (mut rng, mut model) = (SmallRng::seed_from_u64(1), Model::new());
+    let put = |model: &mut Model, rng: &mut SmallRng, id: i64| insert(&table, model, id, rng);
+    (0..100).for_each(|id| put(&mut model, &mut rng, 10 * id));
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    [41, 42, 71, 991].into_iter().for_each(|id| put(&mut model, &mut rng, id));
+    database.flush().unwrap();
+    put(&mut model, &mut rng, 43);
+    for id in [45, 46] {
+        table.patch_row(&[DatumRef::Int64(id)], &[("a", DatumRef::Int32(1))], Durability::Buffered).unwrap();
+    }
+    let options = ScanOptions { projection: Some(vec![0]), ..ScanOptions::default() };
+    let batches = table.scan_batches(options).unwrap().map(Result::unwrap);
+    let ids = batches.flat_map(|batch| (0..batch.num_rows()).map(|row| cell(&batch, 0, 0, row)).collect::<Vec<_>>());
+    assert_eq!(ids.collect::<Vec<_>>(), model.keys().map(|&id| Datum::Int64(id)).collect::<Vec<_>>());
+    for number in 0..20 {
+        check(&table, &database.snapshot(), &model, &mut rng, &format!("scan {number}"));
+    }
+}

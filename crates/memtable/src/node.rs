@@ -167,8 +167,8 @@ impl<'a> NodeRef<'a> {
         prefetch(link.wrapping_byte_add(CACHE_LINE));
     }
 
-    /// Asks the processor for what [`NodeRef::fetch`] of level 0 leaves of a longer value, as far as a row of some dozen
-    /// columns reaches. Looks at the node, which has come by then.
+    /// Asks the processor for what [`NodeRef::fetch`] of level 0 leaves of a longer value, as far as a row of some
+    /// dozen columns reaches. Looks at the node, which has come by then.
     #[inline]
     pub(crate) fn fetch_value_end(self) {
         let fixed = self.fixed();

@@ -14,8 +14,8 @@ use super::layer::Target;
 use super::overlays::Overlays;
 
 impl BlockScan {
-    /// Step 1 of the module, of a stretch the first row of which is `first` in the batch, of which rows that do not pass
-    /// were left out.
+    /// Step 1 of the module, of a stretch the first row of which is `first` in the batch, of which rows that do not
+    /// pass were left out.
     pub(super) fn lay_over_passing(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let mut overlays = std::mem::take(&mut self.overlays);
         let laid = (0..overlays.used).rev().try_for_each(|at| {

@@ -28,7 +28,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use mycelium_base::{ColumnSet, Result};
+use mycelium_base::{ColumnSet, Operation, Result};
 use mycelium_encoding::RecordBatchBuilder;
 use mycelium_sst::KeyWindow;
 
@@ -70,7 +70,7 @@ pub(super) struct Interleaving {
     last: Vec<u8>,
     bound: Option<Vec<u8>>,
     scratch: Vec<u32>,
-    trailers: Vec<u64>,
+    operations: Vec<Operation>,
     key: Vec<u8>,
     other_key: Vec<u8>,
 }
@@ -240,9 +240,8 @@ impl BlockScan {
         }
         let atom = |columns: &ColumnSet| {
             let runs = (0..self.runs.len()).filter(|&run| self.runs[run].share.overlaps(columns)).map(|run| run + 1);
-            let place = |run: &LayerRun, column| run.columns.iter().position(|&own| own == column);
             let targets = builder.value_columns().filter(|(column, _)| columns.contains(*column));
-            let places = |column| self.runs.iter().map(|run| place(run, column).unwrap_or(usize::MAX)).collect();
+            let places = |column| self.runs.iter().map(|run| run.place_of(column).unwrap_or(usize::MAX)).collect();
             let targets = targets.map(|(column, target)| (target, places(column))).collect();
             Atom {
                 sources: std::iter::once(REST).chain(runs).collect(),
@@ -345,11 +344,11 @@ impl BlockScan {
 
     /// Has the interval end before the first row of a run that is no `Put`: a patch, or a delete.
     fn end_before_others(&self, state: &mut Interleaving) -> Result<()> {
-        let Interleaving { parts, windows, scratch, trailers, .. } = state;
+        let Interleaving { parts, windows, scratch, operations, .. } = state;
         let mut first_other = None;
         for (run, part) in self.runs.iter().zip(&parts[1..]).filter(|(_, part)| part.rows > 0) {
             let Some((block, row)) = run.block() else { continue };
-            let puts = block.first_but_puts(row..row + part.rows, scratch, trailers)? - row;
+            let puts = block.first_but_puts(row..row + part.rows, scratch, operations)? - row;
             if puts < part.rows {
                 let window = windows[part.first + puts];
                 first_other = Some(first_other.map_or(window, |first: u128| first.min(window)));

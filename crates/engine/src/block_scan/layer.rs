@@ -26,8 +26,7 @@ impl Layer {
     /// A layer of these of the runs; `builder` says what is projected.
     pub(super) fn new(chosen: Vec<usize>, runs: &[LayerRun], builder: &RecordBatchBuilder) -> Result<Self> {
         let target = |(column, target): (usize, usize)| {
-            let place = |run: &LayerRun| run.columns.iter().position(|&own| own == column);
-            let found = chosen.iter().find_map(|&run| Some((run, place(&runs[run])?)));
+            let found = chosen.iter().find_map(|&run| Some((run, runs[run].place_of(column)?)));
             let (run, place) = found.ok_or_else(|| Error::invalid(format!("no run of a layer has column {column}")))?;
             Ok(Target { column, target, run, place })
         };

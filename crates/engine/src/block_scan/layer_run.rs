@@ -110,6 +110,11 @@ impl LayerRun {
         Self { cursor, level, kind, share, columns, tests, compiled, selected, apart, rows: 0, lookup: None }
     }
 
+    /// The place of a column among those that its blocks have pages of.
+    pub(super) fn place_of(&self, column: usize) -> Option<usize> {
+        self.columns.iter().position(|&own| own == column)
+    }
+
     /// The key that the run stands on.
     pub(super) fn key(&self) -> Option<&[u8]> {
         self.cursor.valid().then(|| self.cursor.key())

@@ -11,53 +11,62 @@ use mycelium_encoding::RecordBatchBuilder;
 
 use super::BlockScan;
 use super::layer::Target;
-use super::overlays::Overlays;
+use super::overlays::{Overlay, Overlays};
 
 impl BlockScan {
     /// Step 1 of the module, of a stretch the first row of which is `first` in the batch, of which rows that do not
     /// pass were left out.
     pub(super) fn lay_over_passing(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let mut overlays = std::mem::take(&mut self.overlays);
-        let laid = (0..overlays.used).rev().try_for_each(|at| {
-            let Overlays { all, places, rows, .. } = &mut overlays;
-            places.clear();
-            rows.clear();
-            let mut passing = self.passing.iter().enumerate().peekable();
-            for (place, row) in all[at].laid() {
+        self.lay_each(first, builder, |scan, overlay, places, rows| {
+            let mut passing = scan.passing.iter().enumerate().peekable();
+            for (place, row) in overlay.laid() {
                 while passing.next_if(|(_, passing)| **passing < place).is_some() {}
                 if let Some((at, _)) = passing.next_if(|(_, passing)| **passing == place) {
                     places.push(at as u32);
                     rows.push(row);
                 }
             }
-            self.lay_cells(&mut overlays, at, first, builder)
-        });
-        self.overlays = overlays;
-        laid
+        })
     }
 
     /// The same, of a stretch of which no row was left out but those gone, and which has the new rows of the rest
     /// already.
     pub(super) fn lay_over_all(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let mut overlays = std::mem::take(&mut self.overlays);
-        let laid = (0..overlays.used).rev().try_for_each(|at| {
-            let Overlays { all, places, rows, .. } = &mut overlays;
-            places.clear();
-            rows.clear();
-            if all[at].apart.is_empty() && self.inserts.shift_nothing() {
-                places.extend_from_slice(&all[at].places);
-                rows.extend(0..places.len() as u32);
-                return self.lay_cells(&mut overlays, at, first, builder);
+        self.lay_each(first, builder, |scan, overlay, places, rows| {
+            if overlay.apart.is_empty() && scan.inserts.shift_nothing() {
+                places.extend_from_slice(&overlay.places);
+                rows.extend(0..overlay.places.len() as u32);
+                return;
             }
-            let mut shifts = self.inserts.shifts();
-            let mut gone = self.inserts.gone().iter().peekable();
-            for (place, row) in all[at].laid() {
+            let mut shifts = scan.inserts.shifts();
+            let mut gone = scan.inserts.gone().iter().peekable();
+            for (place, row) in overlay.laid() {
                 while gone.next_if(|gone| **gone < place).is_some() {}
                 if gone.peek() != Some(&&place) {
                     places.push(shifts.place(place as usize) as u32);
                     rows.push(row);
                 }
             }
+        })
+    }
+
+    /// Lays the cells of each overlay, oldest first, over those at the places that `place` appends, with the rows that
+    /// go there, counted from the one that the overlay's run stands on.
+    fn lay_each(
+        &mut self,
+        first: usize,
+        builder: &mut RecordBatchBuilder,
+        place: impl Fn(&Self, &Overlay, &mut Vec<u32>, &mut Vec<u32>),
+    ) -> Result<()> {
+        if self.overlays.is_empty() {
+            return Ok(());
+        }
+        let mut overlays = std::mem::take(&mut self.overlays);
+        let laid = (0..overlays.used).rev().try_for_each(|at| {
+            let Overlays { all, places, rows, .. } = &mut overlays;
+            places.clear();
+            rows.clear();
+            place(self, &all[at], places, rows);
             self.lay_cells(&mut overlays, at, first, builder)
         });
         self.overlays = overlays;
@@ -80,7 +89,7 @@ impl BlockScan {
         rows.iter_mut().for_each(|of_block| *of_block += row as u32);
         let range = row + least as usize..row + greatest as usize + 1;
         for &Target { column, target, .. } in &self.layer().targets {
-            let Some(place) = run.columns.iter().position(|&own| own == column) else { continue };
+            let Some(place) = run.place_of(column) else { continue };
             block.read(|pages| {
                 let page = &pages[place];
                 if page.lacks_all(range.clone()) {
@@ -110,6 +119,9 @@ impl BlockScan {
     /// Makes `places` before which rows of the stretch, as it is in the batch with the new rows of the rest and without
     /// those gone, the new rows of overlays come.
     pub(super) fn find_new_places(&mut self) -> Result<()> {
+        if self.overlays.new.is_empty() {
+            return Ok(());
+        }
         let mut overlays = std::mem::take(&mut self.overlays);
         let Overlays { new, places, key, .. } = &mut overlays;
         places.clear();
@@ -128,22 +140,22 @@ impl BlockScan {
 
     /// Step 2 of the module, of a stretch whose first row is `first` in the batch.
     pub(super) fn weave_overlays(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        if self.overlays.new.is_empty() {
+            return Ok(());
+        }
         let mut overlays = std::mem::take(&mut self.overlays);
         let Overlays { new, places, rows, .. } = &mut overlays;
-        if !new.is_empty() {
-            for &Target { column, target, .. } in &self.layer().targets {
-                for of_run in new.chunk_by(|a, b| a.run == b.run && a.row < b.row) {
-                    let run = &self.runs[of_run[0].run];
-                    let place = run.columns.iter().position(|&own| own == column);
-                    let Some(((block, _), place)) = run.block().zip(place) else { continue };
-                    rows.clear();
-                    rows.extend(of_run.iter().map(|new| new.row));
-                    block.read(|pages| builder.append_selected(target, &pages[place], rows))?;
-                }
-                builder.weave(target, first, places)?;
+        for &Target { column, target, .. } in &self.layer().targets {
+            for of_run in new.chunk_by(|a, b| a.run == b.run && a.row < b.row) {
+                let run = &self.runs[of_run[0].run];
+                let Some(((block, _), place)) = run.block().zip(run.place_of(column)) else { continue };
+                rows.clear();
+                rows.extend(of_run.iter().map(|new| new.row));
+                block.read(|pages| builder.append_selected(target, &pages[place], rows))?;
             }
-            builder.end_rows(new.len());
+            builder.weave(target, first, places)?;
         }
+        builder.end_rows(new.len());
         self.overlays = overlays;
         Ok(())
     }

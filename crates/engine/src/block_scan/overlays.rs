@@ -1,4 +1,4 @@
-//! Younger columnar runs that are laid over a stretch (step 4 of [`super`]; LSM-OPD §4.2: a flush that encodes leaves
+//! Younger columnar runs that are laid over a stretch (step 4 of [`super`]; LSM-OPD §3: a flush that encodes leaves
 //! level 0 columnar, too).
 //!
 //! 1. A run is an *overlay* of a stretch if it is younger than its layer, if its block has each key once and the
@@ -102,8 +102,7 @@ fn at_place(pairs: &[(u32, u32)], place: u32) -> &[(u32, u32)] {
 
 /// Bytes of text that what is left of a run's block has of a column at most.
 fn text_bound(run: &LayerRun, column: usize) -> usize {
-    let place = run.columns.iter().position(|&own| own == column);
-    let there = run.block().zip(place);
+    let there = run.block().zip(run.place_of(column));
     there.map_or(0, |((block, row), place)| block.read(|pages| pages[place].text_bound(row..block.rows())))
 }
 
@@ -239,8 +238,7 @@ impl BlockScan {
     pub(super) fn have_overlays_nulls(&self, column: usize) -> bool {
         self.overlays.in_use().iter().any(|overlay| {
             let run = &self.runs[overlay.run];
-            let place = run.columns.iter().position(|&own| own == column);
-            let there = run.block().zip(place);
+            let there = run.block().zip(run.place_of(column));
             there.is_some_and(|((block, _), place)| block.read(|pages| pages[place].has_nulls()))
         })
     }
@@ -283,7 +281,8 @@ impl BlockScan {
         if next < placement.first() {
             return Ok(start);
         }
-        if older.is_empty() && placement.are_all_laid() {
+        // Rows of keys that are there are contested by what is gone alone.
+        if placement.are_all_laid() && older.iter().all(|older| older.gone.is_empty()) {
             let taken = placement.append_places(next - placement.first(), first + end, first, places);
             if next + taken > last {
                 return Ok(places.pop().map_or(end, |place| place as usize));
@@ -375,6 +374,9 @@ impl BlockScan {
 
     /// Leaves what overlays have of the first `count` rows of the stretch, and puts their new rows in order.
     pub(super) fn end_overlays(&mut self, count: usize) -> Result<()> {
+        if self.overlays.is_empty() {
+            return Ok(());
+        }
         let mut overlays = std::mem::take(&mut self.overlays);
         let Overlays { all, used, new, .. } = &mut overlays;
         let last_of_rest = self.inserts.last_key_before(count);

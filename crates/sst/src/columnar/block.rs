@@ -245,15 +245,6 @@ pub(crate) struct TrailerPage<'a> {
 }
 
 impl TrailerPage<'_> {
-    /// The first of these rows that is no `Put`; their end if all are.
-    fn first_but_puts(&self, rows: Range<usize>, scratch: &mut Vec<u32>, raw: &mut Vec<u64>) -> Result<usize> {
-        raw.clear();
-        let unpacked = self.page.append_integers(rows.clone(), scratch, raw, integer_of_ordinal);
-        unpacked.ok_or_else(|| malformed("a trailer is missing"))?;
-        let is_put = |raw: &u64| Trailer::from_u64(*raw).is_some_and(|trailer| trailer.operation() == Operation::Put);
-        Ok(raw.iter().position(|raw| !is_put(raw)).map_or(rows.end, |at| rows.start + at))
-    }
-
     /// Appends what each of these rows does.
     fn append_operations(&self, rows: Range<usize>, scratch: &mut Vec<u32>, out: &mut Vec<Operation>) -> Result<()> {
         let (first, count) = (out.len(), rows.len());
@@ -396,16 +387,24 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.append_windows(rows, window, scratch, windows))
     }
 
-    /// The first of these rows that is no `Put`; their end if all are. `scratch` is reused. O(1) where the block's
-    /// header says that all of its rows are, else about a nanosecond a row, for which `trailers` is reused, too.
+    /// The first of these rows that is no `Put`; their end if all are. `scratch` and `operations` are reused. O(1) where
+    /// the header says that all of the block's rows are, else about a nanosecond a row.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where a trailer is malformed.
-    pub fn first_but_puts(&self, rows: Range<usize>, scratch: &mut Vec<u32>, trailers: &mut Vec<u64>) -> Result<usize> {
+    pub fn first_but_puts(
+        &self,
+        rows: Range<usize>,
+        scratch: &mut Vec<u32>,
+        operations: &mut Vec<Operation>,
+    ) -> Result<usize> {
         if self.facts().all_puts {
             return Ok(rows.end);
         }
-        self.with_pages(|pages| pages.trailers.first_but_puts(rows, scratch, trailers))
+        operations.clear();
+        self.append_operations(rows.clone(), scratch, operations)?;
+        let first = operations.iter().position(|operation| *operation != Operation::Put);
+        Ok(first.map_or(rows.end, |at| rows.start + at))
     }
 
     /// Asks the processor for the keys, for who will look for many of them: their cache misses overlap then.
@@ -428,7 +427,7 @@ impl ColumnBlock {
 
     /// Calls `each` with each of these rows of another block, whose keys are unique as those of this one are, and with
     /// the first row of this block whose key is not before its key, the number of rows if there is none, and whether it
-    /// has the key. O(rows of both).
+    /// has the key. O(log of how far the keys are apart) each where keys are integers.
     pub(crate) fn seek_rows(
         &self,
         (other, rows): (&Self, Range<usize>),

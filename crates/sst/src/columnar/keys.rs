@@ -296,29 +296,21 @@ impl<'a> KeyPage<'a> {
         mut each: impl FnMut(usize, usize, bool),
     ) -> Result<()> {
         let shapes = self.shape.zip(other.shape).filter(|(own, others)| own.len() == others.len());
-        let (mut own, mut integers, mut scratch, mut key) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut search, mut integers, mut key) = (self.page.search_ascending(0), Vec::new(), Vec::new());
         if shapes.is_some() {
-            let unpacked = self.page.append_integers(0..self.rows, &mut scratch, &mut own, integer_of_ordinal);
-            unpacked.ok_or_else(|| no_key(self.rows))?;
-            let unpacked = other.page.append_integers(rows.clone(), &mut scratch, &mut integers, integer_of_ordinal);
+            let unpacked = other.page.append_integers(rows.clone(), &mut Vec::new(), &mut integers, integer_of_ordinal);
             unpacked.ok_or_else(|| no_key(rows.end))?;
         }
-        let mut at = 0;
         for (number, other_row) in rows.enumerate() {
             let wanted = shapes.and_then(|(own, others)| own.integer_of_whole(others.whole(integers[number])));
-            let is_there = match wanted {
-                Some(wanted) => {
-                    at = first_from(&own, at, wanted);
-                    own.get(at) == Some(&wanted)
-                }
-                None => {
+            let (found, is_there) = match (wanted, &mut search) {
+                (Some(wanted), Some(search)) => search.seek(ordinal(wanted)),
+                _ => {
                     other.write(other_row, &mut key)?;
-                    let (found, is_there) = self.find(&key)?;
-                    at = found;
-                    is_there
+                    self.find(&key)?
                 }
             };
-            each(other_row, at, is_there);
+            each(other_row, found, is_there);
         }
         Ok(())
     }
@@ -343,16 +335,6 @@ impl<'a> KeyPage<'a> {
         }
         Ok(low)
     }
-}
-
-/// The first of ascending integers from a place on that is not below one; their number if there is none. It is some
-/// rows away mostly, which one step each finds sooner than steps that double.
-#[inline]
-fn first_from(integers: &[u64], mut at: usize, wanted: u64) -> usize {
-    while integers.get(at).is_some_and(|&integer| integer < wanted) {
-        at += 1;
-    }
-    at
 }
 
 /// Reads what all keys share.

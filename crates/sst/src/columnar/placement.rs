@@ -82,26 +82,29 @@ impl Placement {
     }
 
     /// The rows from there on that are not behind all of the older block.
-    pub fn rows(&self) -> impl DoubleEndedIterator<Item = PlacedRow> + ExactSizeIterator + Clone {
-        self.words().map(|word| PlacedRow {
-            place: place_of(word) as usize,
-            is_there: word & IS_THERE != 0,
-            operation: Operation::from_u8((word >> OPERATION_SHIFT) as u8).unwrap_or(Operation::RangeDelete),
+    pub fn rows(&self) -> impl Iterator<Item = PlacedRow> {
+        self.words().iter().map(|&word| {
+            let word = u32::from_le_bytes(word);
+            PlacedRow {
+                place: place_of(word) as usize,
+                is_there: word & IS_THERE != 0,
+                operation: Operation::from_u8((word >> OPERATION_SHIFT) as u8).unwrap_or(Operation::RangeDelete),
+            }
         })
     }
 
     /// Of those from the `skipped`th on, as far as their places are before `end`, appends the places, less `less`; how
     /// many they are.
     pub fn append_places(&self, skipped: usize, end: usize, less: usize, places: &mut Vec<u32>) -> usize {
-        let words = self.0[HEADER_LEN..].as_chunks::<ROW_LEN>().0.get(skipped..).unwrap_or_default();
+        let words = self.words().get(skipped..).unwrap_or_default();
         let is_before = |word: &[u8; ROW_LEN]| (place_of(u32::from_le_bytes(*word)) as usize) < end;
         let words = &words[..words.partition_point(is_before)];
         places.extend(words.iter().map(|&word| place_of(u32::from_le_bytes(word)).saturating_sub(less as u32)));
         words.len()
     }
 
-    fn words(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + Clone {
-        self.0[HEADER_LEN..].as_chunks::<ROW_LEN>().0.iter().map(|&word| u32::from_le_bytes(word))
+    fn words(&self) -> &[[u8; ROW_LEN]] {
+        self.0[HEADER_LEN..].as_chunks().0
     }
 }
 

@@ -387,8 +387,8 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.append_windows(rows, window, scratch, windows))
     }
 
-    /// The first of these rows that is no `Put`; their end if all are. `scratch` and `operations` are reused. O(1) where
-    /// the header says that all of the block's rows are, else about a nanosecond a row.
+    /// The first of these rows that is no `Put`; their end if all are. `scratch` and `operations` are reused. O(1)
+    /// where the header says that all of the block's rows are, else about a nanosecond a row.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where a trailer is malformed.

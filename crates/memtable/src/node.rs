@@ -172,9 +172,10 @@ impl<'a> NodeRef<'a> {
     #[inline]
     pub(crate) fn fetch_value_end(self) {
         let fixed = self.fixed();
-        let len = FIXED + (fixed.key_len as usize).max(8) + (fixed.value_len as usize).min(MOST_FETCHED);
-        for at in (2 * CACHE_LINE - LINK..len).step_by(CACHE_LINE) {
-            prefetch(self.0.as_ptr().wrapping_byte_add(at));
+        let len = LINK + FIXED + (fixed.key_len as usize).max(8) + (fixed.value_len as usize).min(MOST_FETCHED);
+        let link = self.0.as_ptr().wrapping_byte_sub(LINK);
+        for at in (2 * CACHE_LINE..len).step_by(CACHE_LINE) {
+            prefetch(link.wrapping_byte_add(at));
         }
     }
 

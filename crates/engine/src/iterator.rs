@@ -16,9 +16,9 @@ use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{PackedLayout, RowPart, marks_of};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
-use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPrefix, WantedColumns};
+use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPrefix, SstFile, WantedColumns};
 
-use crate::block_scan::{BlockScan, BlockScanParts, FilterPlan, LayerRun, RowFilter};
+use crate::block_scan::{BlockScan, BlockScanParts, DeltaParts, FilterPlan, LayerRun, RowFilter};
 use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
 use crate::read_options::ReadOptions;
@@ -154,12 +154,14 @@ struct Sources {
     range_delete_kinds: Vec<usize>,
     /// Cursors over runs that are read block by block, with their level and format.
     layer_runs: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
+    /// The files of the others.
+    files: Vec<Arc<SstFile>>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
 }
 
 /// Which runs a read wants, and what of them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct WantedRuns<'a> {
     /// Those that share a column with these; all if `None`.
     columns: Option<&'a ColumnSet>,
@@ -171,6 +173,15 @@ struct WantedRuns<'a> {
     layer_runs: Vec<&'a OpenRun>,
     /// Of the others, and of memtables, those that may say something of columns with these marks; all if `None`.
     marks: Option<u64>,
+    /// Whether these or memtables are not wanted.
+    without: Option<Without>,
+}
+
+/// What a read does not want.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Without {
+    Memtables,
+    Runs,
 }
 
 impl WantedRuns<'_> {
@@ -202,11 +213,14 @@ impl Sources {
             range_deletes: Vec::new(),
             range_delete_kinds: Vec::new(),
             layer_runs: Vec::new(),
+            files: Vec::new(),
             counters: ReadCounters::default(),
             bounds: (None, None),
         };
         let filter_snapshots = table.definition.options.snapshot_filter;
-        sources.add_memtables(state, filter_snapshots.then_some(snapshot), wanted);
+        if wanted.without != Some(Without::Memtables) {
+            sources.add_memtables(state, filter_snapshots.then_some(snapshot), wanted);
+        }
         let cursor_options = CursorOptions {
             snapshot: if filter_snapshots { snapshot } else { mycelium_base::MAX_SEQUENCE_NUMBER },
             fill_cache: options.fill_cache,
@@ -219,7 +233,7 @@ impl Sources {
         let (lower, upper) = (bounds.0.as_deref(), bounds.1.as_deref());
         let mut prefix = ScanPrefix::new(lower, upper);
         for (level, run) in state.tree.runs() {
-            if wanted.shares(run) {
+            if wanted.without != Some(Without::Runs) && wanted.shares(run) {
                 let part = (run.within(lower, upper), &mut prefix);
                 let expected = options.expected_rows.map_or(0, |rows| state.tree.bytes_of_rows(run, rows));
                 let cursor_options = CursorOptions { expected, ..cursor_options };
@@ -295,6 +309,7 @@ impl Sources {
             RunCursor::Columns(cursor) if in_layer => return self.layer_runs.push((cursor, (level, run.format))),
             cursor => cursor,
         };
+        self.files.extend(files.iter().map(|file| file.sst.clone()));
         let source = match &wanted.tally {
             Some(tally) => Source::Traced(Box::new(TracedRun::new(cursor, level, run.format, tally.clone()))),
             None => cursor.into(),
@@ -378,8 +393,22 @@ pub(crate) fn block_scan(
         tally: ScanTally::new(traces, &state.tree, Some(wanted)),
         layer_runs,
         marks: Some(marks_of(columns.iter())),
+        without: None,
     };
     let sources = Sources::new(table, state, snapshot, options, &runs);
+    let part = |without| {
+        let part = WantedRuns { without: Some(without), ..runs.clone() };
+        Sources::new(table, state, snapshot, options, &part)
+    };
+    let have_deltas = filter.is_none() && options.expected_rows.is_none() && !sources.files.is_empty();
+    let deltas = have_deltas.then(|| {
+        let (memtables, settled) = (part(Without::Runs), part(Without::Memtables));
+        DeltaParts {
+            memtables: (memtables.cursors, memtables.kinds),
+            settled: (settled.cursors, settled.kinds),
+            files: settled.files,
+        }
+    });
     let filter = filter.map(|filter| RowFilter::new(plan.layout().clone(), filter));
     let layer_run = |(cursor, (level, kind)): (LevelCursor<ColumnPosition>, (usize, usize))| {
         let share = state.tree.formats[kind].columns().intersection(&columns);
@@ -392,6 +421,7 @@ pub(crate) fn block_scan(
         columns: columns.clone(),
         runs: layer_runs,
         rest: (sources.cursors, sources.kinds),
+        deltas,
         range_deletes,
         bounds: sources.bounds,
         tally: runs.tally.clone(),

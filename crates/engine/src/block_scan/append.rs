@@ -25,6 +25,7 @@ impl BlockScan {
                 self.weave_inserts(first, builder)?;
             }
             self.lay_over_all(first, builder)?;
+            self.overwrite_by_delta(first, builder)?;
             self.overwrite_all(first, builder)?;
         }
         let of_overlays = self.overlays.new_rows() + self.overlays.gone().count();

@@ -97,6 +97,64 @@ impl Inserts {
         &self.gone
     }
 
+    /// Whether all rows are to be packed.
+    pub(super) fn packs(&self) -> bool {
+        self.packs
+    }
+
+    /// Whether those of this stretch are packed.
+    pub(super) fn are_packed(&self) -> bool {
+        self.packed_room.is_some()
+    }
+
+    /// Has the next ones noted again, if they can be.
+    pub(super) fn forget_packing(&mut self) {
+        self.packs = false;
+    }
+
+    /// The values noted, each with the number of its new row.
+    pub(super) fn values(&self) -> &[Overwrite] {
+        &self.values
+    }
+
+    /// Puts others among those that were noted, none of which is packed: `row` says before which row of the stretch
+    /// each of these numbers comes, and its key, and `value` what it has of the target at a place among `targets`.
+    pub(super) fn add_noted<'k>(
+        &mut self,
+        numbers: Range<usize>,
+        targets: &[u32],
+        row: impl Fn(usize) -> (usize, &'k [u8]),
+        value: impl Fn(usize, usize) -> u128,
+    ) {
+        if numbers.is_empty() {
+            return;
+        }
+        let (rows, keys) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.keys));
+        let values = std::mem::take(&mut self.values);
+        let (mut noted, mut values) = (rows.into_iter().enumerate().peekable(), values.into_iter().peekable());
+        let mut add_noted_before = |inserts: &mut Self, next: Option<(usize, &[u8])>| {
+            let is_before = |(_, insert): &(usize, Insert)| {
+                next.is_none_or(|next| (insert.before, &keys[insert.key.clone()]) < next)
+            };
+            while let Some((number, insert)) = noted.next_if(is_before) {
+                let offset = inserts.rows.len() as u32;
+                inserts.push(insert.before, &keys[insert.key], insert.packed);
+                while let Some(of_row) = values.next_if(|value| value.offset as usize == number) {
+                    inserts.values.push(Overwrite { offset, ..of_row });
+                }
+            }
+        };
+        for number in numbers {
+            let (before, key) = row(number);
+            add_noted_before(self, Some((before, key)));
+            let offset = self.rows.len() as u32;
+            self.push(before, key, 0..0);
+            let cells = targets.iter().enumerate();
+            self.values.extend(cells.map(|(at, &target)| Overwrite { target, offset, value: value(at, number) }));
+        }
+        add_noted_before(self, None);
+    }
+
     /// Adds rows of the stretch that are gone, none of which is known.
     pub(super) fn add_gone(&mut self, gone: impl Iterator<Item = u32>) {
         let known = self.gone.len();

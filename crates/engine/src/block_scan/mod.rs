@@ -25,11 +25,13 @@
 //!    of the row.
 //! 6. Where stretches are short, since runs interleave, they are merged by their keys alone, many rows at once
 //!    ([`interleave`]).
-//! 7. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to
+//! 7. What files above say of a block that is read as a whole never changes: it is found out once, and kept ([`deltas`]).
+//!    The rest then is memtables alone.
+//! 8. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to
 //!    filter first and to check what is found ([`check`]); which of the two it is, is judged again and again
 //!    ([`plan`]).
-//! 8. Who asks for counts, minima and maxima may be told blocks by their zones ([`told`]).
-//! 9. A stretch or interval ends before its texts would be more than the batch still takes, which is seen from the ends
+//! 9. Who asks for counts, minima and maxima may be told blocks by their zones ([`told`]).
+//! 10. A stretch or interval ends before its texts would be more than the batch still takes, which is seen from the ends
 //!    of texts and the longest of a dictionary, before anything is appended.
 //!
 //! Cost: O(runs) a stretch or interval and column, not a row, beside what the rows themselves take; O(log) more for
@@ -37,6 +39,7 @@
 
 mod append;
 mod check;
+mod deltas;
 mod inserts;
 mod interleave;
 mod layer;
@@ -46,6 +49,7 @@ mod overlays;
 mod overwrites;
 mod patches;
 mod plan;
+mod positional_delta;
 mod row_filter;
 mod stretch;
 mod told;
@@ -57,6 +61,7 @@ use mycelium_base::{ColumnSet, Cursor, RangeDelete, RangeDeleteSet, ReadCounters
 use mycelium_encoding::RecordBatchBuilder;
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 
+use self::deltas::Deltas;
 use self::inserts::Inserts;
 use self::interleave::Interleaving;
 use self::layer::Layer;
@@ -71,6 +76,7 @@ use crate::traces::ScanTally;
 pub use plan::FilterPlan;
 pub use told::{ToldColumn, ToldRows};
 
+pub(crate) use deltas::DeltaParts;
 pub(crate) use layer_run::LayerRun;
 pub(crate) use row_filter::RowFilter;
 
@@ -78,9 +84,21 @@ pub(crate) use row_filter::RowFilter;
 const LEAST_REACH: usize = 64;
 const MOST_REACH: usize = 1 << 20;
 
+/// Whether each column is in one run alone.
+fn are_one_layer(runs: &[LayerRun]) -> bool {
+    let mut all = ColumnSet::default();
+    runs.iter().all(|run| {
+        let is_new = !run.share.overlaps(&all);
+        all = all.union(&run.share);
+        is_new
+    })
+}
+
 /// What comes next.
 enum Next {
     End,
+    /// Not before the next batch.
+    Full,
     /// So many rows of the layer.
     Stretch(usize),
     /// The key in `BlockScan::key`.
@@ -115,6 +133,8 @@ pub(crate) struct BlockScan {
     inserts: Inserts,
     /// The younger runs that are laid over it.
     overlays: Overlays,
+    /// What files above have of its block, if anything may have been found out of it.
+    deltas: Option<Box<Deltas>>,
     /// Rows of which the keys of several runs are compared at once: more of them as long as stretches are as long.
     reach: usize,
     /// Where keys of the rest are in the stretch, and whether they are; and how many are looked for at once.
@@ -151,6 +171,8 @@ pub(crate) struct BlockScanParts {
     /// Youngest first, and older than all of the rest.
     pub(crate) runs: Vec<LayerRun>,
     pub(crate) rest: (Vec<Source>, Vec<usize>),
+    /// The sources of the rest, parted, if some of them are files.
+    pub(crate) deltas: Option<DeltaParts>,
     pub(crate) range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     pub(crate) plan: Arc<MergePlan>,
     pub(crate) filter: Option<RowFilter>,
@@ -182,7 +204,9 @@ impl BlockScan {
         }
         let tests_values = filter.as_ref().is_some_and(|filter| !filter.value_tests.is_empty());
         let have_all_columns = runs.iter().all(|run| run.share == columns);
+        let parted = parts.deltas.filter(|_| filter.is_none() && deletes.is_empty() && are_one_layer(&runs));
         let mut scan = Self {
+            deltas: parted.map(|parts| Box::new(Deltas::new(parts, lower.is_none()))),
             plan: Plan::new(filter_plan, runs.len(), tests_values && have_all_columns),
             snapshot,
             columns,
@@ -228,6 +252,8 @@ impl BlockScan {
     /// From now on rows of these columns may be told by zones. There is no filter.
     pub(crate) fn tell_zones(&mut self, columns: &[usize]) {
         debug_assert!(self.filter.is_none(), "zones do not say which rows pass");
+        // Of blocks that are told nothing is read.
+        self.deltas = None;
         self.told = Told::new(self.merge.plan().layout().schema(), columns);
     }
 
@@ -263,7 +289,7 @@ impl BlockScan {
     /// Takes the next interval, stretch or key; `false` if there is none.
     fn append_merged(&mut self, most: usize, builder: &mut RecordBatchBuilder) -> Result<bool> {
         let before = builder.len();
-        if self.interleaving.is_due(self.sources()) {
+        if !self.has_delta() && self.interleaving.is_due(self.sources()) {
             let rows = self.append_interleaved(most, builder)?;
             if rows > 0 {
                 self.plan.work.interleaved += rows as u64;
@@ -273,7 +299,7 @@ impl BlockScan {
             }
         }
         let (rows, between) = match self.next(most, builder)? {
-            Next::End => return Ok(false),
+            Next::End | Next::Full => return Ok(false),
             Next::Stretch(count) => {
                 let between = self.inserts.looked_at();
                 self.plan.work.touched += (self.overwritten + between) as u64;
@@ -306,43 +332,77 @@ impl BlockScan {
         counters
     }
 
-    /// Steps 2 and 4 of the module; a stretch has at most `most` rows, new ones among them.
+    /// Steps 2, 4 and 7 of the module; a stretch has at most `most` rows, new ones among them.
     fn next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Next> {
-        self.overwrites.clear();
-        self.inserts.clear();
-        self.overlays.clear();
-        self.decisions.clear();
-        self.overwritten = 0;
-        self.shapes.begin_stretch();
+        self.enter_block(builder)?;
+        if let Some(next) = self.find_next(most, builder)? {
+            return Ok(next);
+        }
+        self.leave_delta()?;
+        Ok(self.find_next(most, builder)?.unwrap_or(Next::Key))
+    }
+
+    /// The same; `None` if the delta that is in use does not do.
+    fn find_next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Option<Next>> {
+        self.begin_stretch();
         let Self { runs, touched, upper, key: next_key, .. } = self;
         let least = runs.iter().filter_map(LayerRun::key).min();
-        let Some(key) = least.into_iter().chain(touched.key()).min() else { return Ok(Next::End) };
+        let Some(key) = least.into_iter().chain(touched.key()).min() else { return Ok(Some(Next::End)) };
         if upper.as_deref().is_some_and(|upper| key >= upper) {
-            return Ok(Next::End);
+            return Ok(Some(Next::End));
         }
+        let is_of_run = least.is_some_and(|least| least == key);
         next_key.clear();
         next_key.extend_from_slice(key);
         let mut count = 0;
         if self.find_layer(builder)? {
             self.find_overlays(builder);
             self.find_bound();
-            let most = self.fitting(most, builder);
-            loop {
-                let room = most - self.inserts.more() - self.overlays.new_before(count) - count;
-                let end = count + self.untouched(count)?.min(room);
-                let end = self.lay_over(count..end, most - self.inserts.more())?;
-                let most_of_rest = most - self.overlays.new_before(end);
-                count = self.takes_touched(count..end, most_of_rest, builder)?;
-                let is_full = count + self.inserts.more() + self.overlays.new_before(count) == most;
-                if count < end || is_full || !self.overwrites_bound(count, builder)? {
-                    break;
-                }
-                count += 1;
-            }
+            count = self.find_end(self.fitting(most, builder), builder)?;
             self.end_overlays(count)?;
         }
         self.reach = count.clamp(LEAST_REACH / 2, MOST_REACH / 2) * 2;
-        Ok(if count > 0 { Next::Stretch(count) } else { Next::Key })
+        if !self.has_delta() {
+            return Ok(Some(if count > 0 { Next::Stretch(count) } else { Next::Key }));
+        }
+        Ok(match count {
+            0 if is_of_run => (!builder.is_empty() && self.delta_new_before(1) >= most).then_some(Next::Full),
+            0 => (!self.is_behind_new()).then_some(Next::Key),
+            _ => self.note_delta(count).then_some(Next::Stretch(count)),
+        })
+    }
+
+    /// Forgets what was noted of the last stretch.
+    fn begin_stretch(&mut self) {
+        self.overwrites.clear();
+        self.inserts.clear();
+        self.overlays.clear();
+        self.decisions.clear();
+        self.overwritten = 0;
+        self.shapes.begin_stretch();
+    }
+
+    /// How many rows of the layer the stretch has; notes what there is of them, and takes that.
+    fn find_end(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<usize> {
+        let mut count = 0;
+        loop {
+            let room = most - self.inserts.more() - self.new_before(count) - count;
+            let end = count + self.untouched(count)?.min(room);
+            let end = self.lay_over(count..end, most - self.inserts.more())?;
+            let end = self.fitting_with_new(count..end, most - self.inserts.more() - self.overlays.new_before(end));
+            let most_of_rest = most - self.new_before(end);
+            count = self.takes_touched(count..end, most_of_rest, builder)?;
+            let is_full = count + self.inserts.more() + self.new_before(count) == most;
+            if count < end || is_full || !self.overwrites_bound(count, builder)? {
+                return Ok(count);
+            }
+            count += 1;
+        }
+    }
+
+    /// New rows that overlays and the delta have before a row of the stretch.
+    fn new_before(&self, row: usize) -> usize {
+        self.overlays.new_before(row) + self.delta_new_before(row)
     }
 
     /// To the next key of the rest that has something to say.

@@ -118,7 +118,8 @@ impl BlockScan {
         builder: &RecordBatchBuilder,
     ) -> Result<usize> {
         for (noted, &(place, is_there)) in places.iter().enumerate() {
-            if self.is_contested(touched.key().unwrap_or_default(), (place, is_there))? {
+            let (key, at) = (touched.key().unwrap_or_default(), (place, is_there));
+            if self.is_in_delta(key, at) || self.is_contested(key, at)? {
                 return Ok(noted);
             }
             // Behind the last row of the stretch overlays may have others.
@@ -158,18 +159,20 @@ impl BlockScan {
         if !self.shapes.are_of_stretch() {
             self.keep_shapes();
         }
-        let Self { layers, at, runs, places, sought, shapes, overwrites, overlays, .. } = self;
+        let Self { layers, at, runs, places, sought, shapes, overwrites, overlays, deltas, .. } = self;
         places.clear();
         let mut found = Sought { alike: 0, behind: rows.start, is_all: true };
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(found) };
         let most = touched.keys_ahead().len().min((*sought).max(LEAST_SOUGHT));
         let (mut shape, mut count) = (shapes.last_plain(), 0);
+        let is_gone =
+            |row: usize| overlays.is_gone(row) || deltas.as_ref().is_some_and(|deltas| deltas.is_gone(first + row));
         block.seek_each(first + rows.start, touched.keys_ahead().take(most), |row, is_there| {
             let row = row - first;
             if row >= rows.end {
                 return false;
             }
-            let shape_there = shape.filter(|_| is_there && !overlays.is_gone(row));
+            let shape_there = shape.filter(|_| is_there && !is_gone(row));
             let is_noted = shape_there.is_some_and(|shape| note_alike(shape, touched, count, row, overwrites));
             count += 1;
             if is_noted {
@@ -363,7 +366,7 @@ impl BlockScan {
     }
 
     /// Whether all cells of a column of the current block, and those laid over them, are values.
-    fn has_values(&self, target: &Target) -> bool {
+    pub(super) fn has_values(&self, target: &Target) -> bool {
         let block = self.runs[target.run].block();
         block.is_some_and(|(block, _)| block.read(|pages| pages[target.place].has_only_values()))
             && !self.have_overlays_nulls(target.column)

@@ -239,6 +239,13 @@ impl Touched {
         self.read_if_used_up(rest)
     }
 
+    /// Forgets what was read: the merge stands somewhere else, or is another.
+    pub(super) fn restart(&mut self) {
+        self.found.clear();
+        self.at = 0;
+        self.alike = Alike::default();
+    }
+
     /// Passes keys that were read.
     #[inline]
     pub(super) fn pass(&mut self, keys: usize) {

@@ -14,13 +14,12 @@
 //!          has the same key, from bit 29 on the operation
 //! ```
 //!
-//! Integers are little-endian. It lies in the block cache under the younger block's file, at an offset that no block
-//! has; there may be another one at the same, so that it says itself what it is of.
+//! Integers are little-endian. It lies in the block cache as what was derived from the younger block's file; the first
+//! sixteen bytes are its identity.
 
 use std::sync::Arc;
 
 use mycelium_base::{Error, Operation, Result};
-use mycelium_cache::{BlockKind, CacheKey};
 
 use super::block::ColumnBlock;
 use crate::reader::SstFile;
@@ -31,9 +30,6 @@ const ROW_LEN: usize = size_of::<u32>();
 const PLACE_BITS: u32 = 28;
 const IS_THERE: u32 = 1 << PLACE_BITS;
 const OPERATION_SHIFT: u32 = PLACE_BITS + 1;
-
-/// Offsets of blocks are below.
-const NO_OFFSET: u64 = 1 << 63;
 
 /// A block, its file, and its number in it.
 type BlockOfFile<'a> = (&'a ColumnBlock, &'a SstFile, usize);
@@ -62,12 +58,11 @@ impl Placement {
     /// `ErrorKind::Corruption` where a block is malformed.
     pub fn of(older: BlockOfFile<'_>, younger: BlockOfFile<'_>) -> Result<Self> {
         let (identity, file) = (identity(older, younger), younger.1);
-        let key = cache_key(&identity, file);
-        if let Some(cached) = file.cache.get(key).filter(|bytes| bytes.starts_with(&identity)) {
+        if let Some(cached) = file.derived(&identity) {
             return Ok(Self(cached));
         }
         let found: Arc<[u8]> = find(older, younger, &identity)?.into();
-        file.cache.insert(key, found.clone(), BlockKind::Index);
+        file.keep_derived(&identity, found.clone());
         Ok(Self(found))
     }
 
@@ -124,12 +119,6 @@ fn identity((_, older_file, older): BlockOfFile<'_>, (_, _, younger): BlockOfFil
     identity[8..12].copy_from_slice(&(older as u32).to_le_bytes());
     identity[12..].copy_from_slice(&(younger as u32).to_le_bytes());
     identity
-}
-
-fn cache_key(identity: &[u8; 16], file: &SstFile) -> CacheKey {
-    let identity = u128::from_le_bytes(*identity);
-    let mixed = (identity as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (identity >> 64) as u64;
-    file.cache_key(mixed.wrapping_mul(0xe703_7ed1_a0b4_28db) | NO_OFFSET)
 }
 
 fn find(

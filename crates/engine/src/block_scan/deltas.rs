@@ -1,0 +1,412 @@
+//! What the files above have of a block, found out once for all scans (step 7 of [`super`]).
+//!
+//! Files do not change, nor do blocks: so what all younger files together change in a block, as far as its last key, is
+//! always the same. A scan that needs it merges the entries of these files, as it does those of any that are younger,
+//! and keeps what they change as a [`PositionalDelta`] in the block cache. The next one finds it there, and neither
+//! reads these files nor compares a key: it writes values over cells.
+//!
+//! 1. Of the sources of the rest files are *settled*; memtables still change. There are deltas where all runs of the
+//!    scan are one layer, which the settled files are younger than, there is no range delete, and each row passes.
+//! 2. When the layer's first run enters a block, and the snapshot sees all of it and of the settled files, its delta is
+//!    taken from the cache, or found out: the settled files are merged from the last key of the block before on, and
+//!    noted as if all rows of the block were one stretch. The rest then is what memtables have, until the block's end.
+//! 3. Of each stretch the values of the delta are written to cells before those of the rest are, its rows that are gone
+//!    are left out, and its new rows put among those of the rest ([`super::inserts`]).
+//! 4. Where a delta does not do, the rest is all sources again, from the next key on, until the next block. That is so
+//!    where the rest has something of a row that is new or gone in the delta, or a key before a new row in front of a
+//!    stretch; where a change cannot be noted; and in blocks that the scan does not read as a whole.
+//!
+//! Cost: for each changed cell a copy; for each block and scan a look into the cache. Memory: about eight bytes for
+//! each cell, in the block cache.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mycelium_base::{Cursor, Result, Trailer};
+use mycelium_encoding::RecordBatchBuilder;
+use mycelium_merge::MergingCursor;
+use mycelium_sst::SstFile;
+
+use super::BlockScan;
+use super::positional_delta::{Changes, PositionalDelta};
+use super::touched::Touched;
+use crate::sources::Source;
+
+/// New rows that the delta of a block has at most: they are in memory together.
+const MOST_NEW: usize = 1 << 16;
+
+/// Sources that are merged, as the rest is.
+pub(super) struct MergedSources {
+    merged: MergingCursor<Source>,
+    kinds: Vec<usize>,
+    touched: Touched,
+}
+
+impl MergedSources {
+    fn new((sources, kinds): (Vec<Source>, Vec<usize>)) -> Self {
+        Self { merged: MergingCursor::new(sources), kinds, touched: Touched::default() }
+    }
+}
+
+/// What a scan's deltas are made of.
+pub(crate) struct DeltaParts {
+    /// The memtables, with their formats.
+    pub(crate) memtables: (Vec<Source>, Vec<usize>),
+    /// The files that are younger than the runs, likewise.
+    pub(crate) settled: (Vec<Source>, Vec<usize>),
+    /// The same files.
+    pub(crate) files: Vec<Arc<SstFile>>,
+}
+
+/// The deltas of a scan.
+pub(super) struct Deltas {
+    files: Vec<Arc<SstFile>>,
+    settled: MergedSources,
+    /// The last key of the block of which the settled files were read last.
+    settled_at: Option<Vec<u8>>,
+    /// What is not the rest: memtables alone, or all sources while a delta is in use.
+    other: MergedSources,
+    /// File and number of the block that the layer's first run is in, and its last key.
+    block: Option<(u64, usize)>,
+    last: Vec<u8>,
+    /// That of the block before; `None` before the first key of all.
+    before: Option<Vec<u8>>,
+    /// Whether the first block is read as a whole, or there was one before.
+    is_whole: bool,
+    in_use: Option<InUse>,
+    identity: Vec<u8>,
+}
+
+/// The delta of the current block.
+struct InUse {
+    delta: PositionalDelta,
+    /// The next new row.
+    new_at: usize,
+    /// The rows of the block that are in the stretch.
+    stretch: Range<usize>,
+}
+
+impl Deltas {
+    /// Of a scan that begins with the first key of all, or with any.
+    pub(super) fn new(parts: DeltaParts, is_from_first: bool) -> Self {
+        Self {
+            files: parts.files,
+            settled: MergedSources::new(parts.settled),
+            settled_at: None,
+            other: MergedSources::new(parts.memtables),
+            block: None,
+            last: Vec::new(),
+            before: None,
+            is_whole: is_from_first,
+            in_use: None,
+            identity: Vec::new(),
+        }
+    }
+
+    /// Whether a delta is in use.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.in_use.is_some()
+    }
+
+    /// The key of the next new row of the delta, if it comes before this row of the block or one before that.
+    fn new_key_at(&self, row: usize) -> Option<&[u8]> {
+        let InUse { delta, new_at, .. } = self.in_use.as_ref()?;
+        let (before, key) = (*new_at < delta.new_rows()).then(|| delta.new_row(*new_at))?;
+        (before <= row).then_some(key)
+    }
+
+    /// How many new rows come before this row of the block.
+    fn new_before(&self, row: usize) -> usize {
+        self.in_use.as_ref().map_or(0, |InUse { delta, new_at, .. }| delta.new_before(row).saturating_sub(*new_at))
+    }
+
+    /// Whether a row of the block is gone.
+    #[inline]
+    pub(super) fn is_gone(&self, row: usize) -> bool {
+        self.in_use.as_ref().is_some_and(|in_use| in_use.delta.is_gone(row))
+    }
+
+    /// Whether there is a new row of this key before this row of the block.
+    fn is_new(&self, row: usize, key: &[u8]) -> bool {
+        let Some(InUse { delta, .. }) = &self.in_use else { return false };
+        (delta.new_before(row)..delta.new_before(row + 1)).any(|number| delta.new_row(number).1 == key)
+    }
+
+    /// The settled files that have keys of the current block, or between it and the one before.
+    fn files_of_block(&self) -> impl Iterator<Item = &Arc<SstFile>> {
+        let is_behind = |file: &SstFile| self.before.as_deref().is_none_or(|before| file.largest() > before);
+        self.files.iter().filter(move |file| file.smallest() <= self.last.as_slice() && is_behind(file))
+    }
+
+    /// Makes `identity` that of the delta of a block: the block's file and number, the projection, and the files.
+    fn identify(&mut self, (file, number): (u64, usize), projection: impl Iterator<Item = usize>) {
+        let mut identity = std::mem::take(&mut self.identity);
+        identity.clear();
+        let files = self.files_of_block().map(|file| file.number());
+        let columns: Vec<u64> = projection.map(|column| column as u64).collect();
+        for part in [file, number as u64, columns.len() as u64].into_iter().chain(columns).chain(files) {
+            identity.extend_from_slice(&part.to_le_bytes());
+        }
+        self.identity = identity;
+    }
+}
+
+impl BlockScan {
+    /// Step 2 of the module: has the delta of the block that comes next in use, if there is one.
+    pub(super) fn enter_block(&mut self, builder: &RecordBatchBuilder) -> Result<()> {
+        let Some(mut deltas) = self.deltas.take() else { return Ok(()) };
+        let entered = self.enter_block_of(&mut deltas, builder);
+        self.deltas = Some(deltas);
+        entered
+    }
+
+    fn enter_block_of(&mut self, deltas: &mut Deltas, builder: &RecordBatchBuilder) -> Result<()> {
+        let stands_in = self.first_of_all().cursor.block();
+        let at = stands_in.map(|(_, _, file, number)| (file.number(), number));
+        if at == deltas.block {
+            return Ok(());
+        }
+        let (was_in_use, is_first) = (deltas.in_use.take().is_some(), deltas.block.is_none());
+        deltas.block = at;
+        if !is_first {
+            deltas.before = Some(std::mem::take(&mut deltas.last));
+        }
+        let delta = if at.is_some() { self.delta_of_block(deltas, builder)? } else { None };
+        deltas.is_whole = true;
+        match (delta, was_in_use) {
+            (Some(delta), true) => deltas.in_use = Some(InUse { delta, new_at: 0, stretch: 0..0 }),
+            (Some(delta), false) => {
+                // All that is before has been taken already.
+                let first = self.first_of_all().key();
+                let from = self.touched.key().or(first).unwrap_or_default().to_vec();
+                deltas.in_use = Some(InUse { new_at: delta.new_below(&from), delta, stretch: 0..0 });
+                self.change_rest(deltas, &from)?;
+            }
+            (None, true) => {
+                let mut from = deltas.before.clone().unwrap_or_default();
+                from.push(0);
+                self.change_rest(deltas, &from)?;
+            }
+            (None, false) => {}
+        }
+        Ok(())
+    }
+
+    /// The first run of the layer that all runs are.
+    fn first_of_all(&self) -> &super::LayerRun {
+        &self.runs[0]
+    }
+
+    /// Exchanges the rest for what is not, from a key on.
+    fn change_rest(&mut self, deltas: &mut Deltas, from: &[u8]) -> Result<()> {
+        self.exchange_rest(&mut deltas.other);
+        self.rest.seek(from, Trailer::NEWEST)?;
+        self.touched.restart();
+        self.pass_touched()
+    }
+
+    fn exchange_rest(&mut self, other: &mut MergedSources) {
+        std::mem::swap(&mut self.rest, &mut other.merged);
+        std::mem::swap(&mut self.rest_kinds, &mut other.kinds);
+        std::mem::swap(&mut self.touched, &mut other.touched);
+    }
+
+    /// The delta of the block that is entered, if there is one; says in `deltas` what its last key is.
+    fn delta_of_block(&mut self, deltas: &mut Deltas, builder: &RecordBatchBuilder) -> Result<Option<PositionalDelta>> {
+        let Some((block, row, file, number)) = self.first_of_all().cursor.block() else { return Ok(None) };
+        block.write_key(block.rows() - 1, &mut deltas.last)?;
+        let ends_within = self.upper.as_deref().is_none_or(|upper| deltas.last.as_slice() < upper);
+        let is_read = row == 0 && deltas.is_whole && ends_within && block.facts().is_plain(self.snapshot);
+        if !is_read || self.inserts.packs() {
+            return Ok(None);
+        }
+        if deltas.files_of_block().any(|file| file.max_sequence() > self.snapshot) {
+            return Ok(None);
+        }
+        if deltas.files_of_block().next().is_none() {
+            return Ok(Some(PositionalDelta::none()));
+        }
+        deltas.identify((file.number(), number), builder.value_columns().map(|(column, _)| column));
+        let (file, columns) = (file.clone(), builder.value_columns().count());
+        let kept = match file.derived(&deltas.identity) {
+            Some(kept) => kept,
+            None => {
+                let found = self.find_delta(deltas, builder)?;
+                file.keep_derived(&deltas.identity, found.clone());
+                found
+            }
+        };
+        Ok(PositionalDelta::parse(kept, deltas.identity.len(), columns))
+    }
+
+    /// Merges what the settled files have of the block, and encodes what that changes.
+    fn find_delta(&mut self, deltas: &mut Deltas, builder: &RecordBatchBuilder) -> Result<Arc<[u8]>> {
+        self.key.clear();
+        let first = self.first_of_all().key().unwrap_or_default().to_vec();
+        self.key.extend_from_slice(&first);
+        let rows = self.first_of_all().block().map_or(0, |(block, _)| block.rows());
+        self.begin_stretch();
+        let is_layer = self.find_layer(builder)?;
+        self.exchange_rest(&mut deltas.settled);
+        let taken = self.seek_settled(deltas).and_then(|()| match is_layer {
+            true => self.takes_touched(0..rows, rows + MOST_NEW, builder),
+            false => Ok(0),
+        });
+        self.exchange_rest(&mut deltas.settled);
+        let is_taken = taken? == rows && !self.inserts.are_packed();
+        deltas.settled_at = is_taken.then(|| deltas.last.clone());
+        let mut bytes = deltas.identity.clone();
+        match is_taken {
+            true => self.noted().encode(builder.value_columns().map(|(_, target)| target), &mut bytes),
+            false => PositionalDelta::encode_none(&mut bytes),
+        }
+        self.inserts.forget_packing();
+        self.begin_stretch();
+        Ok(bytes.into())
+    }
+
+    /// What was noted of the stretch.
+    fn noted(&self) -> Changes<'_> {
+        Changes {
+            cells: &self.overwrites,
+            gone: self.inserts.gone(),
+            new: self.inserts.keys().collect(),
+            new_values: self.inserts.values(),
+        }
+    }
+
+    /// Has the settled files, which are the rest for now, stand behind the block before.
+    fn seek_settled(&mut self, deltas: &Deltas) -> Result<()> {
+        if deltas.before.is_some() && deltas.settled_at == deltas.before {
+            return Ok(());
+        }
+        let mut from = deltas.before.clone().unwrap_or_default();
+        if deltas.before.is_some() {
+            from.push(0);
+        }
+        self.rest.seek(&from, Trailer::NEWEST)?;
+        self.touched.restart();
+        self.pass_touched()
+    }
+
+    /// Whether a delta is in use.
+    pub(super) fn has_delta(&self) -> bool {
+        self.deltas.as_ref().is_some_and(|deltas| deltas.is_in_use())
+    }
+
+    /// Step 4 of the module: has all sources be the rest again, from the key in `key` on, or from a new row of the
+    /// delta that comes before it.
+    pub(super) fn leave_delta(&mut self) -> Result<()> {
+        let Some(mut deltas) = self.deltas.take() else { return Ok(()) };
+        let row = self.first_of_all().block().map_or(usize::MAX, |(_, row)| row);
+        let mut from = std::mem::take(&mut self.key);
+        if let Some(key) = deltas.new_key_at(row).filter(|key| *key < from.as_slice()) {
+            from.clear();
+            from.extend_from_slice(key);
+        }
+        deltas.in_use = None;
+        let changed = self.change_rest(&mut deltas, &from);
+        (self.key, self.deltas) = (from, Some(deltas));
+        changed
+    }
+
+    /// Whether a new row of the delta comes before the key in `key`, or is that.
+    pub(super) fn is_behind_new(&self) -> bool {
+        let row = self.first_of_all().block().map_or(0, |(_, row)| row);
+        let key = self.deltas.as_ref().and_then(|deltas| deltas.new_key_at(row));
+        key.is_some_and(|key| key <= self.key.as_slice())
+    }
+
+    /// The row of the block that a row of the stretch is.
+    fn row_of_block(&self, offset: usize) -> usize {
+        self.first_of_all().block().map_or(0, |(_, row)| row) + offset
+    }
+
+    /// New rows that the delta has among the first `count` rows of the stretch.
+    pub(super) fn delta_new_before(&self, count: usize) -> usize {
+        self.deltas.as_ref().map_or(0, |deltas| deltas.new_before(self.row_of_block(count)))
+    }
+
+    /// Up to which of these rows of the stretch there are, with the new ones of the delta, no more than `most`.
+    pub(super) fn fitting_with_new(&self, Range { mut start, mut end }: Range<usize>, most: usize) -> usize {
+        if end + self.delta_new_before(end) <= most {
+            return end;
+        }
+        while start + 1 < end {
+            let middle = usize::midpoint(start, end);
+            if middle + self.delta_new_before(middle) <= most { start = middle } else { end = middle }
+        }
+        start
+    }
+
+    /// Whether the delta says of a key of the rest, whose place in the stretch is this one, that its row is new or
+    /// gone.
+    pub(super) fn is_in_delta(&self, key: &[u8], (place, is_there): (usize, bool)) -> bool {
+        let Some(deltas) = self.deltas.as_ref().filter(|deltas| deltas.is_in_use()) else { return false };
+        let row = self.row_of_block(place);
+        if is_there { deltas.is_gone(row) } else { deltas.is_new(row, key) }
+    }
+
+    /// Step 3 of the module for the first `count` rows of the stretch: notes what the delta has of them, and the new
+    /// rows before the last one of the rest. `false` if it cannot be.
+    pub(super) fn note_delta(&mut self, count: usize) -> bool {
+        let Some(mut deltas) = self.deltas.take() else { return true };
+        let is_noted = deltas.in_use.as_mut().is_none_or(|in_use| self.note_delta_of(in_use, count));
+        self.deltas = Some(deltas);
+        is_noted
+    }
+
+    fn note_delta_of(&mut self, in_use: &mut InUse, count: usize) -> bool {
+        let first = self.row_of_block(0);
+        let InUse { delta, new_at, stretch } = in_use;
+        *stretch = first..first + count;
+        let mut end = delta.new_before(stretch.end).max(*new_at);
+        if let Some(last) = self.inserts.last_key_before(count) {
+            end = end.max(delta.new_below(last));
+        }
+        let new = *new_at..end;
+        if !self.can_take(delta, stretch, !new.is_empty()) {
+            return false;
+        }
+        *new_at = end;
+        self.overwritten += delta.most_cells(stretch);
+        self.inserts.add_gone(delta.gone(stretch.clone()).map(|row| row - first as u32));
+        let targets: Vec<u32> = self.layer().targets.iter().map(|target| target.target as u32).collect();
+        self.inserts.add_noted(new, &targets, |number| {
+            let (before, key) = delta.new_row(number);
+            (before - first, key)
+        }, |column, number| delta.new_value(column, number));
+        true
+    }
+
+    /// Whether the cells of the stretch that the delta has values for, or all if it has new rows there, are values.
+    fn can_take(&self, delta: &PositionalDelta, stretch: &Range<usize>, has_new: bool) -> bool {
+        if has_new && self.inserts.are_packed() {
+            return false;
+        }
+        let mut targets = self.layer().targets.iter().enumerate();
+        targets.all(|(column, target)| !has_new && !delta.has_cells(column, stretch) || self.has_values(target))
+    }
+
+    /// Writes the delta's values to the cells of a stretch that was appended from row `first` of the batch on.
+    pub(super) fn overwrite_by_delta(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let Some(InUse { delta, stretch, .. }) = self.deltas.as_ref().and_then(|deltas| deltas.in_use.as_ref()) else {
+            return Ok(());
+        };
+        for (column, target) in self.layer().targets.iter().enumerate() {
+            let cells = delta.cells(column, stretch).map(|(row, value)| (row as usize - stretch.start, value));
+            if self.inserts.shift_nothing() {
+                builder.overwrite(target.target, cells.map(|(row, value)| (first + row, value)))?;
+                continue;
+            }
+            let (mut shifts, mut gone) = (self.inserts.shifts(), self.inserts.gone().iter().peekable());
+            let left = cells.filter_map(|(row, value)| {
+                while gone.next_if(|gone| (**gone as usize) < row).is_some() {}
+                let is_gone = gone.peek().is_some_and(|gone| **gone as usize == row);
+                (!is_gone).then(|| (first + shifts.place(row), value))
+            });
+            builder.overwrite(target.target, left)?;
+        }
+        Ok(())
+    }
+}

@@ -15,6 +15,7 @@ use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNum
 use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{PackedLayout, RowPart, marks_of};
+use mycelium_memtable::Memtable;
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPrefix, SstFile, WantedColumns};
 
@@ -191,6 +192,11 @@ impl WantedRuns<'_> {
         self.columns.is_none_or(shares)
     }
 
+    /// The memtables that may have something that is wanted, newest first.
+    fn memtables<'s>(&self, state: &'s TableState) -> impl Iterator<Item = &'s Arc<Memtable>> {
+        state.memtables().filter(|memtable| !memtable.is_empty() && self.concern(|| memtable.marks()))
+    }
+
     /// Whether entries with such marks may say something.
     fn concern(&self, marks: impl Fn() -> u64) -> bool {
         self.marks.is_none_or(|wanted| wanted & marks() != 0)
@@ -246,10 +252,7 @@ impl Sources {
 
     /// All memtables but those that a snapshot filter at `filter` rules out, or what is wanted.
     fn add_memtables(&mut self, state: &TableState, filter: Option<SequenceNumber>, wanted: &WantedRuns<'_>) {
-        for memtable in state.memtables() {
-            if memtable.is_empty() || !wanted.concern(|| memtable.marks()) {
-                continue;
-            }
+        for memtable in wanted.memtables(state) {
             let oldest = memtable.sequence_range().map(|(oldest, _)| oldest);
             if filter.zip(oldest).is_some_and(|(snapshot, oldest)| oldest > snapshot) {
                 self.counters.memtables_skipped_by_snapshot += 1;
@@ -396,19 +399,10 @@ pub(crate) fn block_scan(
         without: None,
     };
     let sources = Sources::new(table, state, snapshot, options, &runs);
-    let part = |without| {
-        let part = WantedRuns { without: Some(without), ..runs.clone() };
-        Sources::new(table, state, snapshot, options, &part)
+    let deltas = match filter.is_none() && options.expected_rows.is_none() {
+        true => delta_parts(table, state, snapshot, options, &runs),
+        false => None,
     };
-    let have_deltas = filter.is_none() && options.expected_rows.is_none() && !sources.files.is_empty();
-    let deltas = have_deltas.then(|| {
-        let (memtables, settled) = (part(Without::Runs), part(Without::Memtables));
-        DeltaParts {
-            memtables: (memtables.cursors, memtables.kinds),
-            settled: (settled.cursors, settled.kinds),
-            files: settled.files,
-        }
-    });
     let filter = filter.map(|filter| RowFilter::new(plan.layout().clone(), filter));
     let layer_run = |(cursor, (level, kind)): (LevelCursor<ColumnPosition>, (usize, usize))| {
         let share = state.tree.formats[kind].columns().intersection(&columns);
@@ -431,6 +425,39 @@ pub(crate) fn block_scan(
         filter_plan,
     };
     BlockScan::new(parts).map(Some)
+}
+
+/// The sources of the rest of a block scan, parted: files, and what of the oldest memtable does not change any more, are
+/// settled. `None` if nothing is.
+fn delta_parts(
+    table: &TableShared,
+    state: &TableState,
+    snapshot: SequenceNumber,
+    options: &ReadOptions,
+    wanted: &WantedRuns<'_>,
+) -> Option<DeltaParts> {
+    let part = |without| {
+        let part = WantedRuns { without: Some(without), ..wanted.clone() };
+        Sources::new(table, state, snapshot, options, &part)
+    };
+    let (mut unsettled, mut settled) = (part(Without::Runs), part(Without::Memtables));
+    let mut memtable = None;
+    if let Some((oldest, source)) = wanted.memtables(state).last().zip(unsettled.cursors.last_mut())
+        && let Some(part) = table.settled.part_of(oldest, snapshot)
+        && let bounds = (unsettled.bounds.0.as_deref(), unsettled.bounds.1.as_deref())
+        && let Some(recent) = oldest.recent(part.count, snapshot, bounds)
+    {
+        let whole = std::mem::replace(source, Source::Recent(recent));
+        settled.cursors.push(whole);
+        settled.kinds.push(WHOLE);
+        memtable = Some(part);
+    }
+    (!settled.cursors.is_empty()).then(|| DeltaParts {
+        unsettled: (unsettled.cursors, unsettled.kinds),
+        settled: (settled.cursors, settled.kinds),
+        files: settled.files,
+        memtable,
+    })
 }
 
 /// All entries of a derived table within the options' bounds, but those of places that hold nothing the snapshot sees.

@@ -55,6 +55,7 @@ mod recover;
 mod redesign;
 mod salvage;
 mod schema_change;
+mod settled;
 mod shape;
 mod single_write;
 mod snapshot;

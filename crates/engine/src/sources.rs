@@ -1,7 +1,7 @@
 //! The sorted sources of merges, without dynamic dispatch.
 
 use mycelium_base::{Cursor, EntryRef, ReadCounters, Result, Trailer};
-use mycelium_memtable::MemtableCursor;
+use mycelium_memtable::{MemtableCursor, RecentCursor};
 use mycelium_sst::{ColumnPosition, LevelCursor, RunCursor};
 
 use crate::index::StagedCursor;
@@ -20,6 +20,8 @@ pub(crate) fn shared_read_ahead(wanted: usize, runs: usize) -> usize {
 /// One sorted source of a read. Cursors over runs are large, and a read that begins moves its sources about.
 pub(crate) enum Source {
     Memtable(MemtableCursor),
+    /// What was inserted into a memtable last.
+    Recent(RecentCursor),
     Run(Box<LevelCursor>),
     Columns(Box<LevelCursor<ColumnPosition>>),
     Traced(Box<TracedRun>),
@@ -97,7 +99,7 @@ macro_rules! forward {
     };
 }
 
-forward!(Source: Memtable, Run, Columns, Traced);
+forward!(Source: Memtable, Recent, Run, Columns, Traced);
 forward!(DerivedSource: Memtable, Staged, Run);
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::database::Inner;
 use crate::expiry::{Expiry, TableExpiry};
 use crate::index::{IndexDefinition, IndexShared, IndexStatus};
 use crate::options::{Options, RowFormatDefinition, TableOptions, sizes};
+use crate::settled::SettledMemtable;
 use crate::shape::{Shape, TableFormats, recorded_layout};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::traces::TableTraces;
@@ -331,6 +332,8 @@ pub(crate) struct TableShared {
     /// The layout, and what compacts under it.
     pub(crate) shape: ArcSwap<Shape>,
     pub(crate) state: ArcSwap<TableState>,
+    /// Of its memtables, for scans.
+    pub(crate) settled: SettledMemtable,
     /// What the table is asked for, of typed tables.
     pub(crate) traces: Option<Arc<TableTraces>>,
     /// Of a derived table: the index that it is.
@@ -404,6 +407,7 @@ impl TableShared {
             combiner,
             shape: ArcSwap::from_pointee(shape),
             state: ArcSwap::from_pointee(state),
+            settled: SettledMemtable::default(),
             traces: traces.map(Arc::new),
             index,
             views,

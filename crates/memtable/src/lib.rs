@@ -12,7 +12,8 @@
 //!    memory that larger level-0 files make better use of.
 //! 4. An insert remembers its place. The next one searches from there, upwards as far as needed, so that ascending
 //!    keys are inserted in constant time.
-//! 5. A Bloom filter of the keys, one cache line per key, answers most lookups of absent keys.
+//! 5. The nodes inserted last are kept in that order, too ([`Memtable::recent`]).
+//! 6. A Bloom filter of the keys, one cache line per key, answers most lookups of absent keys.
 //!
 //! [`Memtable::new`] returns the one writer and a handle for readers:
 //!
@@ -40,8 +41,10 @@ mod cursor;
 mod filter;
 mod memtable;
 mod node;
+mod recent;
 mod skiplist;
 mod sync;
 
 pub use cursor::MemtableCursor;
 pub use memtable::{Memtable, MemtableOptions, MemtableWriter, Versions};
+pub use recent::RecentCursor;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::filter::Filter;
 use crate::node::NodeRef;
+use crate::recent::Recent;
 use crate::skiplist::{Inserter, Skiplist};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use arc_swap::{ArcSwap, Guard};
@@ -25,6 +26,7 @@ pub struct MemtableOptions {
 pub struct Memtable {
     list: Skiplist,
     filter: Filter,
+    recent: Recent,
     entries: AtomicU64,
     min_sequence: AtomicU64,
     max_sequence: AtomicU64,
@@ -54,6 +56,7 @@ impl Memtable {
         let memtable = Arc::new(Self {
             list,
             filter: Filter::new(options.filter_bytes),
+            recent: Recent::new(),
             entries: AtomicU64::new(0),
             min_sequence: AtomicU64::new(u64::MAX),
             max_sequence: AtomicU64::new(0),
@@ -117,9 +120,9 @@ impl Memtable {
         self.range_deletes.all.lock().clone()
     }
 
-    /// Bytes of memory held: chunks (whole), filter and range deletes.
+    /// Bytes of memory held: chunks (whole), filter, nodes inserted last, and range deletes.
     pub fn memory_usage(&self) -> usize {
-        self.list.bytes() + self.filter.bytes() + self.range_deletes.bytes.load(Ordering::Relaxed)
+        self.list.bytes() + self.filter.bytes() + self.recent.bytes() + self.range_deletes.bytes.load(Ordering::Relaxed)
     }
 
     /// Entries inserted, range deletes not included.
@@ -158,6 +161,15 @@ impl Memtable {
         self.list.last().map(NodeRef::key)
     }
 
+    /// Entries inserted: whoever sees one that is counted sees it linked.
+    pub(crate) fn published_count(&self) -> u64 {
+        self.entries.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn recent_nodes(&self) -> &Recent {
+        &self.recent
+    }
+
     pub(crate) fn list(&self) -> &Skiplist {
         &self.list
     }
@@ -177,8 +189,11 @@ impl Memtable {
         if sequence < self.min_sequence.load(Ordering::Relaxed) {
             self.min_sequence.store(sequence, Ordering::Relaxed);
         }
-        if sequence > self.max_sequence.load(Ordering::Relaxed) {
+        let max = self.max_sequence.load(Ordering::Relaxed);
+        if sequence > max {
             self.max_sequence.store(sequence, Ordering::Relaxed);
+        } else if sequence < max {
+            self.recent.note_disorder();
         }
     }
 }
@@ -224,14 +239,16 @@ impl MemtableWriter {
         let hash = hash_key(key);
         memtable.filter.prefetch(hash);
         // SAFETY: list and inserter were made together; `seek` comes right before `insert_here`, with the same entry.
-        unsafe {
+        let node = unsafe {
             self.inserter.seek(&memtable.list, key, trailer);
             memtable.filter.insert(hash);
             memtable.note_sequence(trailer.sequence());
             memtable.note_marks(marks);
-            self.inserter.insert_here(&memtable.list, key, trailer, value);
-        }
-        memtable.entries.store(memtable.entries.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.inserter.insert_here(&memtable.list, key, trailer, value)
+        };
+        let number = memtable.entries.load(Ordering::Relaxed);
+        memtable.recent.keep(number, node);
+        memtable.entries.store(number + 1, Ordering::Release);
     }
 
     /// Inserts a range delete. One that covers nothing (`start >= end`) is kept, too, but changes nothing.

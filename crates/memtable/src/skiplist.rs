@@ -208,12 +208,18 @@ impl Inserter {
         }
     }
 
-    /// Inserts an entry at the place that `seek` found.
+    /// Inserts an entry at the place that `seek` found; its node.
     ///
     /// # Safety
     /// `list` is the list this inserter came with, and the last call was `seek` for the same key and trailer.
     #[inline]
-    pub(crate) unsafe fn insert_here(&mut self, list: &Skiplist, key: &[u8], trailer: Trailer, value: &[u8]) {
+    pub(crate) unsafe fn insert_here(
+        &mut self,
+        list: &Skiplist,
+        key: &[u8],
+        trailer: Trailer,
+        value: &[u8],
+    ) -> NonNull<Node> {
         let height = self.random_height();
         if height > self.height {
             self.height = height;
@@ -231,6 +237,7 @@ impl Inserter {
             }
             *place = new.as_ptr();
         }
+        new
     }
 
     /// The number of heads in a row, and 1 at least; xorshift, from a fixed seed.

@@ -1,10 +1,10 @@
 //! The atomics and the lock: the usual ones, or shuttle's where tests explore schedules.
 
 #[cfg(not(feature = "schedule-tests"))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "schedule-tests")]
-pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(not(feature = "schedule-tests"))]
 pub(crate) use parking_lot::Mutex;

@@ -297,20 +297,21 @@ impl SstFile {
         self.cache.room()
     }
 
-    /// What was derived from its blocks and kept in the cache, if it is there: bytes that begin with this identity,
-    /// which says of what they were made.
-    pub fn derived(&self, identity: &[u8]) -> Option<Arc<[u8]>> {
-        self.cache.get(self.derived_key(identity)).filter(|bytes| bytes.starts_with(identity))
+    /// What was derived from its blocks and kept in the cache under this name, if it is there: bytes that begin with
+    /// this identity, which says of what they were made.
+    pub fn derived(&self, name: &[u8], identity: &[u8]) -> Option<Arc<[u8]>> {
+        self.cache.get(self.derived_key(name)).filter(|bytes| bytes.starts_with(identity))
     }
 
-    /// Keeps such bytes, which begin with their identity, in the cache, as long as others are not wanted more.
-    pub fn keep_derived(&self, identity: &[u8], bytes: Arc<[u8]>) {
-        self.cache.insert(self.derived_key(identity), bytes, BlockKind::Index);
+    /// Keeps such bytes, which begin with their identity, in the cache in the place of what has the name, as long as
+    /// others are not wanted more.
+    pub fn keep_derived(&self, name: &[u8], bytes: Arc<[u8]>) {
+        self.cache.insert(self.derived_key(name), bytes, BlockKind::Index);
     }
 
     /// Offsets of blocks are below; there may be another with the same.
-    fn derived_key(&self, identity: &[u8]) -> CacheKey {
-        self.cache_key(hash_key(identity) | 1 << 63)
+    fn derived_key(&self, name: &[u8]) -> CacheKey {
+        self.cache_key(hash_key(name) | 1 << 63)
     }
 
     /// The file's path, as in errors.

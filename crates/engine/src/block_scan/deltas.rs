@@ -22,7 +22,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Result, Trailer};
+use mycelium_base::{Cursor, Result, SequenceNumber, Trailer};
 use mycelium_encoding::RecordBatchBuilder;
 use mycelium_merge::MergingCursor;
 use mycelium_sst::SstFile;
@@ -30,6 +30,7 @@ use mycelium_sst::SstFile;
 use super::BlockScan;
 use super::positional_delta::{Changes, PositionalDelta};
 use super::touched::Touched;
+use crate::settled::Settled;
 use crate::sources::Source;
 
 /// New rows that the delta of a block has at most: they are in memory together.
@@ -50,21 +51,26 @@ impl MergedSources {
 
 /// What a scan's deltas are made of.
 pub(crate) struct DeltaParts {
-    /// The memtables, with their formats.
-    pub(crate) memtables: (Vec<Source>, Vec<usize>),
-    /// The files that are younger than the runs, likewise.
+    /// The sources that still change, with their formats.
+    pub(crate) unsettled: (Vec<Source>, Vec<usize>),
+    /// Those that do not, all of them older, and younger than the runs: files, and a memtable.
     pub(crate) settled: (Vec<Source>, Vec<usize>),
     /// The same files.
     pub(crate) files: Vec<Arc<SstFile>>,
+    /// What of the memtable is settled.
+    pub(crate) memtable: Option<Settled>,
 }
 
 /// The deltas of a scan.
 pub(super) struct Deltas {
     files: Vec<Arc<SstFile>>,
+    memtable: Option<Settled>,
+    /// What sees all that is settled, and nothing else.
+    snapshot: SequenceNumber,
     settled: MergedSources,
     /// The last key of the block of which the settled files were read last.
     settled_at: Option<Vec<u8>>,
-    /// What is not the rest: memtables alone, or all sources while a delta is in use.
+    /// What is not the rest: what still changes, or all sources while a delta is in use.
     other: MergedSources,
     /// File and number of the block that the layer's first run is in, and its last key.
     block: Option<(u64, usize)>,
@@ -75,6 +81,7 @@ pub(super) struct Deltas {
     is_whole: bool,
     in_use: Option<InUse>,
     identity: Vec<u8>,
+    name_len: usize,
 }
 
 /// The delta of the current block.
@@ -87,19 +94,22 @@ struct InUse {
 }
 
 impl Deltas {
-    /// Of a scan that begins with the first key of all, or with any.
-    pub(super) fn new(parts: DeltaParts, is_from_first: bool) -> Self {
+    /// Of a scan at a snapshot that begins with the first key of all, or with any.
+    pub(super) fn new(parts: DeltaParts, snapshot: SequenceNumber, is_from_first: bool) -> Self {
         Self {
             files: parts.files,
+            memtable: parts.memtable,
+            snapshot: parts.memtable.map_or(snapshot, |memtable| memtable.snapshot),
             settled: MergedSources::new(parts.settled),
             settled_at: None,
-            other: MergedSources::new(parts.memtables),
+            other: MergedSources::new(parts.unsettled),
             block: None,
             last: Vec::new(),
             before: None,
             is_whole: is_from_first,
             in_use: None,
             identity: Vec::new(),
+            name_len: 0,
         }
     }
 
@@ -138,16 +148,25 @@ impl Deltas {
         self.files.iter().filter(move |file| file.smallest() <= self.last.as_slice() && is_behind(file))
     }
 
-    /// Makes `identity` that of the delta of a block: the block's file and number, the projection, and the files.
-    fn identify(&mut self, (file, number): (u64, usize), projection: impl Iterator<Item = usize>) {
+    /// Makes `identity` that of the delta of a block of this number: that and the projection, which name it, and what
+    /// is settled. Another one of that name is out of date.
+    fn identify(&mut self, number: usize, projection: impl Iterator<Item = usize>) {
         let mut identity = std::mem::take(&mut self.identity);
         identity.clear();
-        let files = self.files_of_block().map(|file| file.number());
         let columns: Vec<u64> = projection.map(|column| column as u64).collect();
-        for part in [file, number as u64, columns.len() as u64].into_iter().chain(columns).chain(files) {
-            identity.extend_from_slice(&part.to_le_bytes());
-        }
+        let name = [number as u64, columns.len() as u64].into_iter().chain(columns);
+        name.for_each(|part| identity.extend_from_slice(&part.to_le_bytes()));
+        self.name_len = identity.len();
+        let memtable = self.memtable.iter().flat_map(|memtable| [memtable.first, memtable.snapshot]);
+        let settled: Vec<u64> = memtable.chain(self.files_of_block().map(|file| file.number())).collect();
+        let counts = [u64::from(self.memtable.is_some()), settled.len() as u64];
+        counts.into_iter().chain(settled).for_each(|part| identity.extend_from_slice(&part.to_le_bytes()));
         self.identity = identity;
+    }
+
+    /// The first part of `identity`.
+    fn name(&self) -> &[u8] {
+        &self.identity[..self.name_len]
     }
 }
 
@@ -216,23 +235,23 @@ impl BlockScan {
         let Some((block, row, file, number)) = self.first_of_all().cursor.block() else { return Ok(None) };
         block.write_key(block.rows() - 1, &mut deltas.last)?;
         let ends_within = self.upper.as_deref().is_none_or(|upper| deltas.last.as_slice() < upper);
-        let is_read = row == 0 && deltas.is_whole && ends_within && block.facts().is_plain(self.snapshot);
+        let is_read = row == 0 && deltas.is_whole && ends_within && block.facts().is_plain(deltas.snapshot);
         if !is_read || self.inserts.packs() {
             return Ok(None);
         }
-        if deltas.files_of_block().any(|file| file.max_sequence() > self.snapshot) {
+        if deltas.files_of_block().any(|file| file.max_sequence() > deltas.snapshot) {
             return Ok(None);
         }
-        if deltas.files_of_block().next().is_none() {
+        if deltas.files_of_block().next().is_none() && deltas.memtable.is_none() {
             return Ok(Some(PositionalDelta::none()));
         }
-        deltas.identify((file.number(), number), builder.value_columns().map(|(column, _)| column));
+        deltas.identify(number, builder.value_columns().map(|(column, _)| column));
         let (file, columns) = (file.clone(), builder.value_columns().count());
-        let kept = match file.derived(&deltas.identity) {
+        let kept = match file.derived(deltas.name(), &deltas.identity) {
             Some(kept) => kept,
             None => {
                 let found = self.find_delta(deltas, builder)?;
-                file.keep_derived(&deltas.identity, found.clone());
+                file.keep_derived(deltas.name(), found.clone());
                 found
             }
         };
@@ -248,10 +267,12 @@ impl BlockScan {
         self.begin_stretch();
         let is_layer = self.find_layer(builder)?;
         self.exchange_rest(&mut deltas.settled);
+        std::mem::swap(&mut self.snapshot, &mut deltas.snapshot);
         let taken = self.seek_settled(deltas).and_then(|()| match is_layer {
             true => self.takes_touched(0..rows, rows + MOST_NEW, builder),
             false => Ok(0),
         });
+        std::mem::swap(&mut self.snapshot, &mut deltas.snapshot);
         self.exchange_rest(&mut deltas.settled);
         let is_taken = taken? == rows && !self.inserts.are_packed();
         deltas.settled_at = is_taken.then(|| deltas.last.clone());
@@ -372,10 +393,15 @@ impl BlockScan {
         self.overwritten += delta.most_cells(stretch);
         self.inserts.add_gone(delta.gone(stretch.clone()).map(|row| row - first as u32));
         let targets: Vec<u32> = self.layer().targets.iter().map(|target| target.target as u32).collect();
-        self.inserts.add_noted(new, &targets, |number| {
-            let (before, key) = delta.new_row(number);
-            (before - first, key)
-        }, |column, number| delta.new_value(column, number));
+        self.inserts.add_noted(
+            new,
+            &targets,
+            |number| {
+                let (before, key) = delta.new_row(number);
+                (before - first, key)
+            },
+            |column, number| delta.new_value(column, number),
+        );
         true
     }
 

@@ -171,7 +171,7 @@ pub(crate) struct BlockScanParts {
     /// Youngest first, and older than all of the rest.
     pub(crate) runs: Vec<LayerRun>,
     pub(crate) rest: (Vec<Source>, Vec<usize>),
-    /// The sources of the rest, parted, if some of them are files.
+    /// The sources of the rest, parted, if some of them do not change.
     pub(crate) deltas: Option<DeltaParts>,
     pub(crate) range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     pub(crate) plan: Arc<MergePlan>,
@@ -206,7 +206,7 @@ impl BlockScan {
         let have_all_columns = runs.iter().all(|run| run.share == columns);
         let parted = parts.deltas.filter(|_| filter.is_none() && deletes.is_empty() && are_one_layer(&runs));
         let mut scan = Self {
-            deltas: parted.map(|parts| Box::new(Deltas::new(parts, lower.is_none()))),
+            deltas: parted.map(|parts| Box::new(Deltas::new(parts, snapshot, lower.is_none()))),
             plan: Plan::new(filter_plan, runs.len(), tests_values && have_all_columns),
             snapshot,
             columns,

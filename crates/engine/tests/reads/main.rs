@@ -8,6 +8,7 @@ mod common;
 mod buffer;
 mod caching;
 mod columnar;
+mod deltas;
 mod filter_plans;
 mod following;
 mod keys_alone;

@@ -58,7 +58,7 @@ impl Placement {
     /// `ErrorKind::Corruption` where a block is malformed.
     pub fn of(older: BlockOfFile<'_>, younger: BlockOfFile<'_>) -> Result<Self> {
         let (identity, file) = (identity(older, younger), younger.1);
-        if let Some(cached) = file.derived(&identity) {
+        if let Some(cached) = file.derived(&identity, &identity) {
             return Ok(Self(cached));
         }
         let found: Arc<[u8]> = find(older, younger, &identity)?.into();

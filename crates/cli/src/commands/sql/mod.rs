@@ -9,6 +9,7 @@ mod statements;
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &SqlArgs, out: &mut Output) -> Result<(), Failure> {
         follows: args.follow.then(|| database.clone()),
         is_shell: false,
         unfinished: None,
+        interrupt: interrupt(),
     };
     let result = run_statements(&mut runner, args, &database, out);
     // A statement that was interrupted may still be at work.
@@ -90,6 +92,16 @@ struct Runner {
     is_shell: bool,
     /// The statement that failed or was interrupted last.
     unfinished: Option<JoinHandle<Finished>>,
+    /// The same for all statements: once it was waited for the program no longer ends at Ctrl-C by itself, not between
+    /// statements either.
+    interrupt: Interrupt,
+}
+
+/// Ctrl-C, from when it was first waited for.
+type Interrupt = Pin<Box<dyn Future<Output = std::io::Result<()>>>>;
+
+fn interrupt() -> Interrupt {
+    Box::pin(tokio::signal::ctrl_c())
 }
 
 /// What is known when a statement has given all its rows.
@@ -115,14 +127,19 @@ impl Runner {
         }
         let (sender, rows) = mpsc::channel(1);
         let mut task = self.workers.spawn(answer(self.session.clone(), statement.to_owned(), sender));
+        let mut interrupted = std::mem::replace(&mut self.interrupt, interrupt());
         let work = async {
             tokio::select! {
                 biased;
-                _ = tokio::signal::ctrl_c() => Err(self.interruption()),
+                _ = &mut interrupted => Err(self.interruption()),
                 done = self.print_answer(&mut task, rows, out) => done,
             }
         };
         let done = self.front.block_on(work);
+        // In the shell one that came behind a statement is not meant for the next.
+        if !self.is_shell {
+            self.interrupt = interrupted;
+        }
         if done.is_err() {
             task.abort();
             self.unfinished = Some(task);

@@ -28,13 +28,15 @@ fn readers_see_all_that_was_published() {
         .map(|reader| {
             let (memtable, visible) = (Arc::clone(&memtable), Arc::clone(&visible));
             std::thread::spawn(move || {
-                let mut rounds = 0_u64;
+                let (mut rounds, mut before) = (0_u64, 0);
                 loop {
                     let snapshot = visible.load(Ordering::Acquire);
                     look_up(&memtable, snapshot, rounds);
                     let forwards = (rounds + reader).is_multiple_of(2);
                     assert_eq!(count_visible(&memtable, snapshot, forwards), snapshot, "forwards: {forwards}");
                     check_range_deletes(&memtable, snapshot);
+                    read_recent(&memtable, before, snapshot);
+                    before = snapshot;
                     rounds += 1;
                     if snapshot == ENTRIES {
                         return rounds;
@@ -92,6 +94,58 @@ fn count_visible(memtable: &Arc<Memtable>, snapshot: u64, forwards: bool) -> u64
         if forwards { cursor.next().unwrap() } else { cursor.prev().unwrap() }
     }
     count
+}
+
+/// The entries inserted since an older snapshot, where they are known, in order, and forwards as backwards.
+fn read_recent(memtable: &Arc<Memtable>, before: u64, snapshot: u64) {
+    assert!(memtable.count_at(snapshot).is_none_or(|count| count == snapshot));
+    let Some(mut cursor) = memtable.recent(before, snapshot, (None, None)) else { return };
+    let (mut found, mut same_keys) = (Vec::new(), 0);
+    cursor.seek_to_first().unwrap();
+    while cursor.valid() {
+        let sequence = cursor.trailer().sequence();
+        assert!((cursor.key(), cursor.value()) == (&key(sequence)[..], &sequence.to_le_bytes()[..]));
+        same_keys += u64::from(cursor.same_key_as_previous());
+        found.push((cursor.key().to_vec(), cursor.trailer()));
+        cursor.next().unwrap();
+    }
+    assert!(found.is_sorted_by(|a, b| compare_entries(&a.0, a.1, &b.0, b.1).is_lt()));
+    let twice = (before + 1..=snapshot).filter(|sequence| sequence.is_multiple_of(5) && *sequence > before + 1).count();
+    assert_eq!((found.len() as u64, same_keys), (snapshot - before, twice as u64));
+    cursor.seek_to_last().unwrap();
+    for (key, trailer) in found.iter().rev() {
+        assert_eq!((cursor.key(), cursor.trailer()), (key.as_slice(), *trailer));
+        cursor.prev().unwrap();
+    }
+    if let Some((key, trailer)) = found.get(found.len() / 2) {
+        cursor.seek(key, *trailer).unwrap();
+        assert_eq!((cursor.key(), cursor.trailer()), (key.as_slice(), *trailer));
+        let bounded = memtable.recent(before, snapshot, (Some(key), None)).map(|cursor| cursor.len());
+        let not_before = found.iter().filter(|(other, _)| other >= key).count();
+        assert!(bounded.is_none_or(|len| len == not_before));
+    }
+}
+
+/// Whose ring was written to since, and whose order is another.
+#[test]
+fn what_is_not_kept_any_more_is_not_given() {
+    let (mut writer, memtable) = Memtable::new(MemtableOptions { filter_bytes: 0 });
+    let mut known = Vec::new();
+    for sequence in 1..=ENTRIES {
+        writer.insert(&key(sequence), Trailer::new(sequence, Operation::Put), b"");
+        if sequence.is_multiple_of(ENTRIES / 50) {
+            let len = memtable.recent(sequence - 1, sequence, (None, None)).map(|cursor| cursor.len());
+            known.push((sequence, len));
+        }
+    }
+    let is_known = |from: u64| memtable.recent(from, ENTRIES, (None, None)).is_some();
+    assert!(known.iter().filter(|(_, len)| len.is_some()).count() > 40, "{known:?}");
+    assert!(known.iter().all(|(_, len)| len.is_none_or(|len| len == 1)));
+    assert!(is_known(ENTRIES - 2) && !is_known(ENTRIES / 2) && !is_known(0));
+    assert_eq!((memtable.count_at(ENTRIES), memtable.count_at(ENTRIES - 1)), (Some(ENTRIES), Some(ENTRIES - 1)));
+    assert_eq!(memtable.count_at(ENTRIES / 2), None);
+    writer.insert(b"late", Trailer::new(1, Operation::Put), b"");
+    assert!(!is_known(ENTRIES - 2) && memtable.count_at(ENTRIES).is_none(), "sequence numbers did not ascend");
 }
 
 fn check_range_deletes(memtable: &Memtable, snapshot: u64) {

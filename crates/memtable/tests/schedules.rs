@@ -30,8 +30,11 @@ fn scenario() {
         .map(|reader| {
             let (memtable, visible) = (Arc::clone(&memtable), Arc::clone(&visible));
             thread::spawn(move || {
+                let mut before = 0;
                 for round in 0..12 {
                     let snapshot = visible.load(Ordering::Acquire);
+                    read_recent(&memtable, before, snapshot);
+                    before = snapshot;
                     let draw = shuttle::rand::thread_rng().gen_range(0..TARGETS.len());
                     match (reader + round) % 6 {
                         0 => walk(&memtable, snapshot, reader == 0),
@@ -78,6 +81,21 @@ fn seek(memtable: &Arc<Memtable>, snapshot: u64, target: &[u8]) {
     let bound = cursor.valid().then(|| cursor.key().to_vec());
     assert!(bound.as_deref().is_none_or(|key| key < target), "{bound:?} for {target:?}");
     assert!(!visible().any(|key| key < target && bound.as_deref().is_none_or(|bound| key > bound)));
+}
+
+/// Those inserted since an older snapshot are found, or it is said that they are not.
+fn read_recent(memtable: &Arc<Memtable>, before: u64, snapshot: u64) {
+    assert!(memtable.count_at(snapshot).is_none_or(|count| count == snapshot));
+    let Some(mut cursor) = memtable.recent(before, snapshot, (None, None)) else { return };
+    let mut found = Vec::new();
+    cursor.seek_to_first().unwrap();
+    while cursor.valid() {
+        found.push((cursor.key().to_vec(), std::cmp::Reverse(cursor.trailer().sequence())));
+        cursor.next().unwrap();
+    }
+    assert!(found.is_sorted());
+    assert_eq!(found.len() as u64, snapshot - before, "{found:?} of {before} to {snapshot}");
+    assert!(found.iter().all(|(key, sequence)| sequence.0 > before && KEYS[sequence.0 as usize - 1] == *key));
 }
 
 fn walk(memtable: &Arc<Memtable>, snapshot: u64, forwards: bool) {

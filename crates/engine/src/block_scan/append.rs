@@ -154,10 +154,11 @@ impl BlockScan {
         builder: &mut RecordBatchBuilder,
     ) -> Result<()> {
         let of_overlays = self.overlay_keys()?;
-        let Self { layers, at, runs, inserts, row: key, .. } = self;
+        let Self { layers, at, runs, inserts, deltas, row: key, .. } = self;
+        let delta = deltas.as_ref().and_then(|deltas| deltas.delta());
         let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(()) };
         let of_overlays = of_overlays.iter().map(|(before, key)| (*before, key.as_slice()));
-        let mut inserted: Vec<_> = inserts.keys().chain(of_overlays).collect();
+        let mut inserted: Vec<_> = inserts.keys(delta).chain(of_overlays).collect();
         inserted.sort_unstable();
         let mut inserted = inserted.into_iter().peekable();
         let mut gone = inserts.gone().iter().map(|&row| row as usize).peekable();

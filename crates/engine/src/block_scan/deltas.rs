@@ -118,11 +118,16 @@ impl Deltas {
         self.in_use.is_some()
     }
 
+    /// The one in use.
+    pub(super) fn delta(&self) -> Option<&PositionalDelta> {
+        self.in_use.as_ref().map(|in_use| &in_use.delta)
+    }
+
     /// The key of the next new row of the delta, if it comes before this row of the block or one before that.
     fn new_key_at(&self, row: usize) -> Option<&[u8]> {
         let InUse { delta, new_at, .. } = self.in_use.as_ref()?;
-        let (before, key) = (*new_at < delta.new_rows()).then(|| delta.new_row(*new_at))?;
-        (before <= row).then_some(key)
+        let is_next = *new_at < delta.new_rows() && delta.new_row_before(*new_at) <= row;
+        is_next.then(|| delta.new_key(*new_at))
     }
 
     /// How many new rows come before this row of the block.
@@ -139,7 +144,7 @@ impl Deltas {
     /// Whether there is a new row of this key before this row of the block.
     fn is_new(&self, row: usize, key: &[u8]) -> bool {
         let Some(InUse { delta, .. }) = &self.in_use else { return false };
-        (delta.new_before(row)..delta.new_before(row + 1)).any(|number| delta.new_row(number).1 == key)
+        (delta.new_before(row)..delta.new_before(row + 1)).any(|number| delta.new_key(number) == key)
     }
 
     /// The settled files that have keys of the current block, or between it and the one before.
@@ -291,7 +296,7 @@ impl BlockScan {
         Changes {
             cells: &self.overwrites,
             gone: self.inserts.gone(),
-            new: self.inserts.keys().collect(),
+            new: self.inserts.keys(None).collect(),
             new_values: self.inserts.values(),
         }
     }
@@ -392,16 +397,7 @@ impl BlockScan {
         *new_at = end;
         self.overwritten += delta.most_cells(stretch);
         self.inserts.add_gone(delta.gone(stretch.clone()).map(|row| row - first as u32));
-        let targets: Vec<u32> = self.layer().targets.iter().map(|target| target.target as u32).collect();
-        self.inserts.add_noted(
-            new,
-            &targets,
-            |number| {
-                let (before, key) = delta.new_row(number);
-                (before - first, key)
-            },
-            |column, number| delta.new_value(column, number),
-        );
+        self.inserts.add_of_delta(new, delta, first);
         true
     }
 

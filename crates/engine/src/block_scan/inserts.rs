@@ -24,6 +24,7 @@ use mycelium_encoding::RecordBatchBuilder;
 use super::BlockScan;
 use super::layer::Target;
 use super::patches::Overwrite;
+use super::positional_delta::PositionalDelta;
 use super::touched::Touched;
 
 /// The new rows of a stretch.
@@ -41,6 +42,8 @@ pub(super) struct Inserts {
     packs: bool,
     /// Rows of the stretch that are not to be appended, ascending.
     gone: Vec<u32>,
+    /// Of the new rows, those of a delta.
+    of_delta: usize,
     /// Keys that have no row, or none that passes.
     without_row: usize,
     /// Before which of the rows appended each one comes.
@@ -62,9 +65,15 @@ const LONG_PIECE: usize = 1024;
 /// A row that comes before a row of the stretch.
 struct Insert {
     before: usize,
-    key: Range<usize>,
-    /// Empty if its values are noted.
-    packed: Range<usize>,
+    content: Content,
+}
+
+/// What there is of a new row.
+enum Content {
+    /// Its key, and the row as a whole; that is empty if its values are noted.
+    OfRest { key: Range<usize>, packed: Range<usize> },
+    /// The number that it has in a delta, which has its key and values.
+    OfDelta(usize),
 }
 
 impl Inserts {
@@ -117,42 +126,31 @@ impl Inserts {
         &self.values
     }
 
-    /// Puts others among those that were noted, none of which is packed: `row` says before which row of the stretch
-    /// each of these numbers comes, and its key, and `value` what it has of the target at a place among `targets`.
-    pub(super) fn add_noted<'k>(
-        &mut self,
-        numbers: Range<usize>,
-        targets: &[u32],
-        row: impl Fn(usize) -> (usize, &'k [u8]),
-        value: impl Fn(usize, usize) -> u128,
-    ) {
-        if numbers.is_empty() {
-            return;
+    /// Puts these new rows of a delta among those noted, none of which is packed. The stretch begins with this row of
+    /// the delta's block.
+    pub(super) fn add_of_delta(&mut self, numbers: Range<usize>, delta: &PositionalDelta, first: usize) {
+        self.of_delta += numbers.len();
+        let insert =
+            |number| Insert { before: delta.new_row_before(number) - first, content: Content::OfDelta(number) };
+        if self.rows.is_empty() {
+            return self.rows.extend(numbers.map(insert));
         }
-        let (rows, keys) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.keys));
-        let values = std::mem::take(&mut self.values);
-        let (mut noted, mut values) = (rows.into_iter().enumerate().peekable(), values.into_iter().peekable());
-        let mut add_noted_before = |inserts: &mut Self, next: Option<(usize, &[u8])>| {
-            let is_before = |(_, insert): &(usize, Insert)| {
-                next.is_none_or(|next| (insert.before, &keys[insert.key.clone()]) < next)
-            };
-            while let Some((number, insert)) = noted.next_if(is_before) {
-                let offset = inserts.rows.len() as u32;
-                inserts.push(insert.before, &keys[insert.key], insert.packed);
-                while let Some(of_row) = values.next_if(|value| value.offset as usize == number) {
-                    inserts.values.push(Overwrite { offset, ..of_row });
-                }
-            }
-        };
+        let (mut noted, mut renumbered) = (std::mem::take(&mut self.rows).into_iter().peekable(), Vec::new());
         for number in numbers {
-            let (before, key) = row(number);
-            add_noted_before(self, Some((before, key)));
-            let offset = self.rows.len() as u32;
-            self.push(before, key, 0..0);
-            let cells = targets.iter().enumerate();
-            self.values.extend(cells.map(|(at, &target)| Overwrite { target, offset, value: value(at, number) }));
+            let (before, key) = (delta.new_row_before(number) - first, delta.new_key(number));
+            while let Some(of_rest) =
+                noted.next_if(|of_rest| (of_rest.before, self.key_of(of_rest, None)) < (before, key))
+            {
+                renumbered.push(self.rows.len() as u32);
+                self.rows.push(of_rest);
+            }
+            self.rows.push(insert(number));
         }
-        add_noted_before(self, None);
+        for of_rest in noted {
+            renumbered.push(self.rows.len() as u32);
+            self.rows.push(of_rest);
+        }
+        self.values.iter_mut().for_each(|value| value.offset = renumbered[value.offset as usize]);
     }
 
     /// Adds rows of the stretch that are gone, none of which is known.
@@ -173,6 +171,7 @@ impl Inserts {
         self.packed_room = None;
         self.gone.clear();
         self.without_row = 0;
+        self.of_delta = 0;
     }
 
     /// Notes a deleted key: that of a row of the stretch, or one between rows, of which nothing is to be done.
@@ -183,26 +182,40 @@ impl Inserts {
         true
     }
 
-    /// The keys of the new rows, each with the row of the stretch that it comes before.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> + Clone {
-        self.rows.iter().map(|Insert { before, key, .. }| (*before, &self.keys[key.clone()]))
+    /// The keys of the new rows, some of which may be of this delta, each with the row of the stretch that it comes
+    /// before.
+    pub(super) fn keys<'a>(
+        &'a self,
+        delta: Option<&'a PositionalDelta>,
+    ) -> impl Iterator<Item = (usize, &'a [u8])> + Clone {
+        self.rows.iter().map(move |insert| (insert.before, self.key_of(insert, delta)))
+    }
+
+    fn key_of<'a>(&'a self, insert: &Insert, delta: Option<&'a PositionalDelta>) -> &'a [u8] {
+        match &insert.content {
+            Content::OfRest { key, .. } => &self.keys[key.clone()],
+            Content::OfDelta(number) => delta.map_or(&[], |delta| delta.new_key(*number)),
+        }
     }
 
     /// The key of the last new row, if it comes before this row of the stretch.
     pub(super) fn last_key_before(&self, row: usize) -> Option<&[u8]> {
         let last = self.rows.last().filter(|insert| insert.before == row)?;
-        Some(&self.keys[last.key.clone()])
+        Some(self.key_of(last, None))
     }
 
     /// The packed row of this number.
     fn packed_row(&self, number: usize) -> &[u8] {
-        &self.packed[self.rows[number].packed.clone()]
+        match &self.rows[number].content {
+            Content::OfRest { packed, .. } => &self.packed[packed.clone()],
+            Content::OfDelta(_) => &[],
+        }
     }
 
     fn push(&mut self, before: usize, key: &[u8], packed: Range<usize>) {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
-        self.rows.push(Insert { before, key: start..self.keys.len(), packed });
+        self.rows.push(Insert { before, content: Content::OfRest { key: start..self.keys.len(), packed } });
     }
 
     /// Makes `pieces` those of a stretch of so many rows: with the new rows and without those gone where these are few,
@@ -419,10 +432,19 @@ impl BlockScan {
 
     /// Step 5 of the module, of a stretch the first row of which is `first` in the batch; forgets the new rows.
     pub(super) fn end_inserts(&mut self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let inserts = &mut self.inserts;
+        let Self { inserts, deltas, layers, at, .. } = self;
+        let place = |number: usize| first + inserts.places[number] as usize + number;
         for &Overwrite { target, offset, value } in &inserts.values {
-            let row = first + (inserts.places[offset as usize] + offset) as usize;
-            builder.overwrite(target as usize, [(row, value)])?;
+            builder.overwrite(target as usize, [(place(offset as usize), value)])?;
+        }
+        if let Some(delta) = deltas.as_ref().and_then(|deltas| deltas.delta()).filter(|_| inserts.of_delta > 0) {
+            for (column, target) in layers[*at].targets.iter().enumerate() {
+                let cells = inserts.rows.iter().enumerate().filter_map(|(number, insert)| match insert.content {
+                    Content::OfDelta(of_delta) => Some((place(number), delta.new_value(column, of_delta))),
+                    Content::OfRest { .. } => None,
+                });
+                builder.overwrite(target.target, cells)?;
+            }
         }
         builder.end_rows(inserts.len());
         inserts.clear();

@@ -125,7 +125,7 @@ impl BlockScan {
         let mut overlays = std::mem::take(&mut self.overlays);
         let Overlays { new, places, key, .. } = &mut overlays;
         places.clear();
-        let (mut shifts, mut of_rest) = (self.inserts.shifts(), self.inserts.keys().peekable());
+        let (mut shifts, mut of_rest) = (self.inserts.shifts(), self.inserts.keys(None).peekable());
         for row in &*new {
             let before = row.before as usize;
             self.write_new_key(*row, key)?;

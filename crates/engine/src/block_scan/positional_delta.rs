@@ -196,12 +196,17 @@ impl PositionalDelta {
         self.new_before.len() / 4
     }
 
-    /// Before which row of the block a new row comes, and its key.
-    pub(super) fn new_row(&self, number: usize) -> (usize, &[u8]) {
+    /// Before which row of the block a new row comes.
+    #[inline]
+    pub(super) fn new_row_before(&self, number: usize) -> usize {
+        number_at(self.part(&self.new_before), number)
+    }
+
+    /// The key of a new row.
+    pub(super) fn new_key(&self, number: usize) -> &[u8] {
         let ends = self.part(&self.new_ends);
         let start = if number == 0 { 0 } else { number_at(ends, number - 1) };
-        let key = &self.part(&self.new_keys)[start..number_at(ends, number)];
-        (number_at(self.part(&self.new_before), number), key)
+        &self.part(&self.new_keys)[start..number_at(ends, number)]
     }
 
     /// How many new rows have a key before this one.
@@ -209,12 +214,13 @@ impl PositionalDelta {
         let (mut least, mut most) = (0, self.new_rows());
         while least < most {
             let middle = usize::midpoint(least, most);
-            if self.new_row(middle).1 < key { least = middle + 1 } else { most = middle }
+            if self.new_key(middle) < key { least = middle + 1 } else { most = middle }
         }
         least
     }
 
     /// The value of a new row in the column of this number.
+    #[inline]
     pub(super) fn new_value(&self, column: usize, number: usize) -> u128 {
         let of_column = self.columns.get(column);
         of_column.map_or(0, |column| value_at(self.part(&column.new_values), column.width, number))

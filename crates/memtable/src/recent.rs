@@ -23,7 +23,7 @@ use crate::sync::{AtomicBool, AtomicPtr, Ordering};
 /// The number of the first node that is kept: smaller memtables are read as a whole.
 const FIRST: usize = if cfg!(any(feature = "schedule-tests", miri)) { 1 } else { 4096 };
 /// Nodes of a ring.
-const KEPT: usize = if cfg!(any(feature = "schedule-tests", miri)) { 4 } else { 16_384 };
+const KEPT: usize = if cfg!(any(feature = "schedule-tests", miri)) { 3 } else { 16_384 };
 
 /// The nodes of a memtable that were inserted last.
 pub(crate) struct Recent {

@@ -174,7 +174,8 @@ impl Inserts {
         self.of_delta = 0;
     }
 
-    /// Notes a deleted key: that of a row of the stretch, or one between rows, of which nothing is to be done.
+    /// Notes a deleted key: that of a row of the stretch, or one between rows, of which nothing is to be done, as of a
+    /// patch that finds no row.
     /// Can always be done.
     pub(super) fn note_deleted(&mut self, place: usize, is_there: bool) -> bool {
         self.without_row += 1;

@@ -137,6 +137,8 @@ impl BlockScan {
                     fits && (self.note_new(touched, place, builder)?
                         || self.note_packed(touched, (place, false), most, builder)?)
                 }
+                // Of a row that is not there.
+                (Says::Patch | Says::Patches, false) => self.inserts.note_deleted(place, false),
                 (Says::Gone, _) => (fits || !is_there) && self.inserts.note_deleted(place, is_there),
                 _ => false,
             };

@@ -161,6 +161,8 @@ impl Says {
         match (self, operation) {
             (Self::Patch | Self::Patches, Operation::Patch) => Self::Patches,
             (Self::Patch | Self::Patches, Operation::Put) if has_all => Self::Row,
+            // Patches of no row.
+            (Self::Patch | Self::Patches, Operation::Delete) if has_all => Self::Gone,
             _ => Self::Other,
         }
     }

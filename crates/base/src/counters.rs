@@ -41,6 +41,10 @@ pub struct ReadCounters {
     pub candidates_checked: u64,
     /// Blocks whose zones ruled out that any of their rows passes a scan's filter.
     pub blocks_skipped_by_zone: u64,
+    /// Blocks of which a scan found out what younger files, and a part of a memtable, change in them.
+    pub block_deltas_found: u64,
+    /// Blocks of which it was known, and in the block cache.
+    pub block_deltas_reused: u64,
     /// Nanoseconds spent reading pieces of several blocks ahead; reads of single blocks are not timed.
     pub read_nanoseconds: u64,
     /// Nanoseconds spent verifying and decompressing blocks of such pieces, estimated from every eighth.
@@ -68,6 +72,8 @@ impl std::ops::AddAssign for ReadCounters {
         self.rows_merged += other.rows_merged;
         self.candidates_checked += other.candidates_checked;
         self.blocks_skipped_by_zone += other.blocks_skipped_by_zone;
+        self.block_deltas_found += other.block_deltas_found;
+        self.block_deltas_reused += other.block_deltas_reused;
         self.read_nanoseconds += other.read_nanoseconds;
         self.decode_nanoseconds += other.decode_nanoseconds;
     }

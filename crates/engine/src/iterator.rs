@@ -146,19 +146,26 @@ fn joined_value(rows: &ColumnMergingCursor<Source>) -> &[u8] {
 }
 
 /// The sources of an iteration and what it must know beside them.
-struct Sources {
+struct Sources<'a> {
     cursors: Vec<Source>,
     /// The format in the tree of each.
     kinds: Vec<usize>,
     /// Those that are not empty, and of each the format of its source.
     range_deletes: Vec<Arc<RangeDeleteSet>>,
     range_delete_kinds: Vec<usize>,
-    /// Cursors over runs that are read block by block, with their level and format.
-    layer_runs: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
+    /// Those that are read block by block.
+    layer_runs: Vec<LayerRunSource<'a>>,
     /// The files of the others.
     files: Vec<Arc<SstFile>>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
+}
+
+/// A run that is read block by block, and its level.
+struct LayerRunSource<'a> {
+    cursor: LevelCursor<ColumnPosition>,
+    level: usize,
+    run: &'a OpenRun,
 }
 
 /// Which runs a read wants, and what of them.
@@ -203,11 +210,11 @@ impl WantedRuns<'_> {
     }
 }
 
-impl Sources {
+impl<'a> Sources<'a> {
     /// The memtables and the runs that are wanted.
     fn new(
         table: &TableShared,
-        state: &TableState,
+        state: &'a TableState,
         snapshot: SequenceNumber,
         options: &ReadOptions,
         wanted: &WantedRuns<'_>,
@@ -270,7 +277,7 @@ impl Sources {
     /// The files of a run that are within the bounds, and whose filters have the prefix of these.
     fn add_run(
         &mut self,
-        (level, run): (usize, &OpenRun),
+        (level, run): (usize, &'a OpenRun),
         (part, prefix): (Range<usize>, &mut ScanPrefix<'_>),
         has_range_deletes: bool,
         options: CursorOptions,
@@ -309,7 +316,9 @@ impl Sources {
             None => WantedColumns::All,
         };
         let cursor = match RunCursor::over_part(run.ssts.clone(), part, options, layout) {
-            RunCursor::Columns(cursor) if in_layer => return self.layer_runs.push((cursor, (level, run.format))),
+            RunCursor::Columns(cursor) if in_layer => {
+                return self.layer_runs.push(LayerRunSource { cursor, level, run });
+            }
             cursor => cursor,
         };
         self.files.extend(files.iter().map(|file| file.sst.clone()));
@@ -400,13 +409,16 @@ pub(crate) fn block_scan(
     };
     let sources = Sources::new(table, state, snapshot, options, &runs);
     let deltas = match filter.is_none() && options.expected_rows.is_none() {
-        true => delta_parts(table, state, snapshot, options, &runs),
+        true => {
+            let base = base_of(&sources.layer_runs, &columns, &state.tree);
+            base.and_then(|base| delta_parts(table, (state, snapshot), options, &runs, (&sources.layer_runs, base)))
+        }
         false => None,
     };
     let filter = filter.map(|filter| RowFilter::new(plan.layout().clone(), filter));
-    let layer_run = |(cursor, (level, kind)): (LevelCursor<ColumnPosition>, (usize, usize))| {
-        let share = state.tree.formats[kind].columns().intersection(&columns);
-        LayerRun::new(cursor, (level, kind), share, plan.layout_of(kind), filter.as_ref())
+    let layer_run = |LayerRunSource { cursor, level, run }: LayerRunSource<'_>| {
+        let share = state.tree.formats[run.format].columns().intersection(&columns);
+        LayerRun::new(cursor, (level, run.format), share, plan.layout_of(run.format), filter.as_ref())
     };
     let layer_runs = sources.layer_runs.into_iter().map(layer_run).collect();
     let range_deletes = sources.range_deletes.into_iter().zip(sources.range_delete_kinds).collect();
@@ -427,17 +439,35 @@ pub(crate) fn block_scan(
     BlockScan::new(parts).map(Some)
 }
 
-/// The sources of the rest of a block scan, parted: files, and what of the oldest memtable does not change any more, are
-/// settled. `None` if nothing is.
+/// The places of the oldest run of each column among runs, youngest first; `None` if a column is in none of them, or if
+/// another run is older than one of these.
+fn base_of(runs: &[LayerRunSource<'_>], columns: &ColumnSet, tree: &Tree) -> Option<Vec<usize>> {
+    let (mut missing, mut base) = (columns.clone(), Vec::new());
+    for (at, source) in runs.iter().enumerate().rev() {
+        let share = tree.formats[source.run.format].columns().intersection(columns);
+        if share.is_subset(&missing) {
+            missing.remove_all(&share);
+            base.insert(0, at);
+        } else if share.overlaps(&missing) {
+            // It is older than the oldest run that has some of its columns alone.
+            return None;
+        }
+    }
+    missing.is_empty().then_some(base)
+}
+
+/// The sources of a block scan but for those of the base, parted: files, and what of the oldest memtable does not change
+/// any more, are settled. `None` if nothing is.
 fn delta_parts(
     table: &TableShared,
-    state: &TableState,
-    snapshot: SequenceNumber,
+    (state, snapshot): (&TableState, SequenceNumber),
     options: &ReadOptions,
     wanted: &WantedRuns<'_>,
+    (runs, base): (&[LayerRunSource<'_>], Vec<usize>),
 ) -> Option<DeltaParts> {
     let part = |without| {
-        let part = WantedRuns { without: Some(without), ..wanted.clone() };
+        let layer_runs = base.iter().map(|&at| runs[at].run).collect();
+        let part = WantedRuns { without: Some(without), layer_runs, ..wanted.clone() };
         Sources::new(table, state, snapshot, options, &part)
     };
     let (mut unsettled, mut settled) = (part(Without::Runs), part(Without::Memtables));
@@ -453,6 +483,7 @@ fn delta_parts(
         memtable = Some(part);
     }
     (!settled.cursors.is_empty()).then(|| DeltaParts {
+        base,
         unsettled: (unsettled.cursors, unsettled.kinds),
         settled: (settled.cursors, settled.kinds),
         files: settled.files,

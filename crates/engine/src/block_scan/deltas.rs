@@ -28,12 +28,14 @@ use mycelium_merge::MergingCursor;
 use mycelium_sst::SstFile;
 
 use super::BlockScan;
+use super::layer_run::LayerRun;
 use super::positional_delta::{Changes, PositionalDelta};
 use super::touched::Touched;
 use crate::settled::Settled;
 use crate::sources::Source;
 
-/// New rows that the delta of a block has at most: they are in memory together.
+/// New rows that the delta of a block has at most: they are in memory together. Where they are more than half of its
+/// own, runs interleave, and are merged by their keys.
 const MOST_NEW: usize = 1 << 16;
 
 /// Sources that are merged, as the rest is.
@@ -51,9 +53,11 @@ impl MergedSources {
 
 /// What a scan's deltas are made of.
 pub(crate) struct DeltaParts {
+    /// The places among the scan's runs of the base: the oldest run of each column.
+    pub(crate) base: Vec<usize>,
     /// The sources that still change, with their formats.
     pub(crate) unsettled: (Vec<Source>, Vec<usize>),
-    /// Those that do not, all of them older, and younger than the runs: files, and a memtable.
+    /// Those that do not, all of them older, and younger than the base: files, and a memtable.
     pub(crate) settled: (Vec<Source>, Vec<usize>),
     /// The same files.
     pub(crate) files: Vec<Arc<SstFile>>,
@@ -63,6 +67,7 @@ pub(crate) struct DeltaParts {
 
 /// The deltas of a scan.
 pub(super) struct Deltas {
+    base: Vec<usize>,
     files: Vec<Arc<SstFile>>,
     memtable: Option<Settled>,
     /// What sees all that is settled, and nothing else.
@@ -97,6 +102,7 @@ impl Deltas {
     /// Of a scan at a snapshot that begins with the first key of all, or with any.
     pub(super) fn new(parts: DeltaParts, snapshot: SequenceNumber, is_from_first: bool) -> Self {
         Self {
+            base: parts.base,
             files: parts.files,
             memtable: parts.memtable,
             snapshot: parts.memtable.map_or(snapshot, |memtable| memtable.snapshot),
@@ -185,7 +191,7 @@ impl BlockScan {
     }
 
     fn enter_block_of(&mut self, deltas: &mut Deltas, builder: &RecordBatchBuilder) -> Result<()> {
-        let stands_in = self.first_of_all().cursor.block();
+        let stands_in = self.base_run().cursor.block();
         let at = stands_in.map(|(_, _, file, number)| (file.number(), number));
         if at == deltas.block {
             return Ok(());
@@ -201,8 +207,8 @@ impl BlockScan {
             (Some(delta), true) => deltas.in_use = Some(InUse { delta, new_at: 0, stretch: 0..0 }),
             (Some(delta), false) => {
                 // All that is before has been taken already.
-                let first = self.first_of_all().key();
-                let from = self.touched.key().or(first).unwrap_or_default().to_vec();
+                let next = self.runs.iter().filter_map(LayerRun::key).chain(self.touched.key()).min();
+                let from = next.unwrap_or_default().to_vec();
                 deltas.in_use = Some(InUse { new_at: delta.new_below(&from), delta, stretch: 0..0 });
                 self.change_rest(deltas, &from)?;
             }
@@ -216,13 +222,20 @@ impl BlockScan {
         Ok(())
     }
 
-    /// The first run of the layer that all runs are.
-    fn first_of_all(&self) -> &super::LayerRun {
-        &self.runs[0]
+    /// The first run of the base.
+    fn base_run(&self) -> &LayerRun {
+        &self.runs[self.base]
     }
 
-    /// Exchanges the rest for what is not, from a key on.
+    /// Exchanges the rest for what is not, from a key on, and has the runs above the base take no part, or take part
+    /// again.
     fn change_rest(&mut self, deltas: &mut Deltas, from: &[u8]) -> Result<()> {
+        for (_, run) in self.runs.iter_mut().enumerate().filter(|(at, _)| !deltas.base.contains(at)) {
+            run.takes_part = deltas.in_use.is_none();
+            if run.takes_part {
+                run.cursor.seek(from, Trailer::NEWEST)?;
+            }
+        }
         self.exchange_rest(&mut deltas.other);
         self.rest.seek(from, Trailer::NEWEST)?;
         self.touched.restart();
@@ -237,7 +250,7 @@ impl BlockScan {
 
     /// The delta of the block that is entered, if there is one; says in `deltas` what its last key is.
     fn delta_of_block(&mut self, deltas: &mut Deltas, builder: &RecordBatchBuilder) -> Result<Option<PositionalDelta>> {
-        let Some((block, row, file, number)) = self.first_of_all().cursor.block() else { return Ok(None) };
+        let Some((block, row, file, number)) = self.base_run().cursor.block() else { return Ok(None) };
         block.write_key(block.rows() - 1, &mut deltas.last)?;
         let ends_within = self.upper.as_deref().is_none_or(|upper| deltas.last.as_slice() < upper);
         let is_read = row == 0 && deltas.is_whole && ends_within && block.facts().is_plain(deltas.snapshot);
@@ -253,8 +266,12 @@ impl BlockScan {
         deltas.identify(number, builder.value_columns().map(|(column, _)| column));
         let (file, columns) = (file.clone(), builder.value_columns().count());
         let kept = match file.derived(deltas.name(), &deltas.identity) {
-            Some(kept) => kept,
+            Some(kept) => {
+                self.counters.block_deltas_reused += 1;
+                kept
+            }
             None => {
+                self.counters.block_deltas_found += 1;
                 let found = self.find_delta(deltas, builder)?;
                 file.keep_derived(deltas.name(), found.clone());
                 found
@@ -266,15 +283,15 @@ impl BlockScan {
     /// Merges what the settled files have of the block, and encodes what that changes.
     fn find_delta(&mut self, deltas: &mut Deltas, builder: &RecordBatchBuilder) -> Result<Arc<[u8]>> {
         self.key.clear();
-        let first = self.first_of_all().key().unwrap_or_default().to_vec();
+        let first = self.base_run().key().unwrap_or_default().to_vec();
         self.key.extend_from_slice(&first);
-        let rows = self.first_of_all().block().map_or(0, |(block, _)| block.rows());
+        let rows = self.base_run().block().map_or(0, |(block, _)| block.rows());
         self.begin_stretch();
         let is_layer = self.find_layer(builder)?;
         self.exchange_rest(&mut deltas.settled);
         std::mem::swap(&mut self.snapshot, &mut deltas.snapshot);
         let taken = self.seek_settled(deltas).and_then(|()| match is_layer {
-            true => self.takes_touched(0..rows, rows + MOST_NEW, builder),
+            true => self.takes_touched(0..rows, rows + (rows / 2).min(MOST_NEW), builder),
             false => Ok(0),
         });
         std::mem::swap(&mut self.snapshot, &mut deltas.snapshot);
@@ -324,7 +341,7 @@ impl BlockScan {
     /// delta that comes before it.
     pub(super) fn leave_delta(&mut self) -> Result<()> {
         let Some(mut deltas) = self.deltas.take() else { return Ok(()) };
-        let row = self.first_of_all().block().map_or(usize::MAX, |(_, row)| row);
+        let row = self.base_run().block().map_or(usize::MAX, |(_, row)| row);
         let mut from = std::mem::take(&mut self.key);
         if let Some(key) = deltas.new_key_at(row).filter(|key| *key < from.as_slice()) {
             from.clear();
@@ -338,14 +355,14 @@ impl BlockScan {
 
     /// Whether a new row of the delta comes before the key in `key`, or is that.
     pub(super) fn is_behind_new(&self) -> bool {
-        let row = self.first_of_all().block().map_or(0, |(_, row)| row);
+        let row = self.base_run().block().map_or(0, |(_, row)| row);
         let key = self.deltas.as_ref().and_then(|deltas| deltas.new_key_at(row));
         key.is_some_and(|key| key <= self.key.as_slice())
     }
 
     /// The row of the block that a row of the stretch is.
     fn row_of_block(&self, offset: usize) -> usize {
-        self.first_of_all().block().map_or(0, |(_, row)| row) + offset
+        self.base_run().block().map_or(0, |(_, row)| row) + offset
     }
 
     /// New rows that the delta has among the first `count` rows of the stretch.

@@ -12,6 +12,8 @@ use super::told::Told;
 /// A run that may be part of a layer, and where the scan is in it.
 pub(crate) struct LayerRun {
     pub(super) cursor: LevelCursor<ColumnPosition>,
+    /// `false` while what the run has is known otherwise, and it stands anywhere.
+    pub(super) takes_part: bool,
     pub(super) level: usize,
     /// Which of the tree's formats it has.
     pub(super) kind: usize,
@@ -107,7 +109,8 @@ impl LayerRun {
         let tests = filter.map_or(&[][..], |filter| &filter.value_tests).iter();
         let tests = tests.filter_map(|test| Some((place(test)?, test.clone()))).collect();
         let (compiled, selected, apart) = Default::default();
-        Self { cursor, level, kind, share, columns, tests, compiled, selected, apart, rows: 0, lookup: None }
+        let (takes_part, rows, lookup) = (true, 0, None);
+        Self { cursor, takes_part, level, kind, share, columns, tests, compiled, selected, apart, rows, lookup }
     }
 
     /// The place of a column among those that its blocks have pages of.
@@ -117,12 +120,13 @@ impl LayerRun {
 
     /// The key that the run stands on.
     pub(super) fn key(&self) -> Option<&[u8]> {
-        self.cursor.valid().then(|| self.cursor.key())
+        (self.takes_part && self.cursor.valid()).then(|| self.cursor.key())
     }
 
     /// The current block and the row in it; `None` at the end.
     pub(super) fn block(&self) -> Option<(&ColumnBlock, usize)> {
-        self.cursor.block().map(|(block, row, _, _)| (block, row))
+        let standing = self.cursor.block().filter(|_| self.takes_part);
+        standing.map(|(block, row, _, _)| (block, row))
     }
 
     /// Leaves an entry.
@@ -241,7 +245,9 @@ impl LayerRun {
 
     /// Gives a merge the entries of a key, if the run stands on it, and leaves them.
     pub(super) fn visit(&mut self, key: &[u8], snapshot: SequenceNumber, merge: &mut ColumnMerge) -> Result<()> {
-        self.rows += visit(&mut self.cursor, self.kind, (key, snapshot), merge)?;
+        if self.takes_part {
+            self.rows += visit(&mut self.cursor, self.kind, (key, snapshot), merge)?;
+        }
         Ok(())
     }
 

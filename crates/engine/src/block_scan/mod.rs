@@ -84,16 +84,6 @@ pub(crate) use row_filter::RowFilter;
 const LEAST_REACH: usize = 64;
 const MOST_REACH: usize = 1 << 20;
 
-/// Whether each column is in one run alone.
-fn are_one_layer(runs: &[LayerRun]) -> bool {
-    let mut all = ColumnSet::default();
-    runs.iter().all(|run| {
-        let is_new = !run.share.overlaps(&all);
-        all = all.union(&run.share);
-        is_new
-    })
-}
-
 /// What comes next.
 enum Next {
     End,
@@ -135,6 +125,8 @@ pub(crate) struct BlockScan {
     overlays: Overlays,
     /// What files above have of its block, if anything may have been found out of it.
     deltas: Option<Box<Deltas>>,
+    /// The first run of those that this is changed in.
+    base: usize,
     /// Rows of which the keys of several runs are compared at once: more of them as long as stretches are as long.
     reach: usize,
     /// Where keys of the rest are in the stretch, and whether they are; and how many are looked for at once.
@@ -204,8 +196,9 @@ impl BlockScan {
         }
         let tests_values = filter.as_ref().is_some_and(|filter| !filter.value_tests.is_empty());
         let have_all_columns = runs.iter().all(|run| run.share == columns);
-        let parted = parts.deltas.filter(|_| filter.is_none() && deletes.is_empty() && are_one_layer(&runs));
+        let parted = parts.deltas.filter(|_| filter.is_none() && deletes.is_empty());
         let mut scan = Self {
+            base: parted.as_ref().and_then(|parts| parts.base.first()).copied().unwrap_or_default(),
             deltas: parted.map(|parts| Box::new(Deltas::new(parts, snapshot, lower.is_none()))),
             plan: Plan::new(filter_plan, runs.len(), tests_values && have_all_columns),
             snapshot,

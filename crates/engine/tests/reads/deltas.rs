@@ -9,7 +9,10 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use mycelium_encoding::{Datum, DatumRef, Schema};
-use mycelium_engine::{Background, Database, Durability, Layout, Options, ScanOptions, Snapshot, Table, TableOptions};
+use mycelium_engine::{
+    Background, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadCounters, ScanOptions, Snapshot,
+    Table, TableOptions,
+};
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -20,9 +23,12 @@ use crate::whole_rows::{delete, delete_range};
 const SCHEMA: &str =
     "id int64 not null, a int32 not null, b int64 not null, c int32 not null, d int64 not null, primary key (id)";
 const NAMES: [&str; 5] = ["id", "a", "b", "c", "d"];
-const LAYOUTS: [&str; 2] = [
+const LAYOUTS: [&str; 4] = [
     "L0 tiered: * packed\nL1 leveled: * columnar",
     "L0 tiered: * packed\nL1 leveled: 1-2 columnar | 3 columnar | 4 columnar",
+    "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2-4 columnar",
+    "L0 tiered: * packed\nL1 leveled: * columnar\nL2 leveled: 1-2 columnar | 3-4 columnar\nL3 leveled: 1-2 columnar | \
+     3-4 columnar",
 ];
 
 /// The columns outside the key.
@@ -35,7 +41,16 @@ fn create(layout: &str, block_size: usize, cache_bytes: u64) -> (Database, Table
     let database = Database::open("db", options).unwrap();
     let schema = Schema::parse(SCHEMA).unwrap();
     let layout = Some(Layout::parse(layout, &schema.value_columns()).unwrap());
-    let options = TableOptions { layout, block_size, ..TableOptions::default() };
+    // Three levels of columns for some hundred rows.
+    let policy = Policy::Leveled(LeveledOptions {
+        level0_trigger: 2,
+        level_count: 4,
+        base_level_bytes: 4 << 10,
+        target_file_size: 2 << 10,
+        fanout: 3.0,
+        ..LeveledOptions::default()
+    });
+    let options = TableOptions { layout, block_size, policy, ..TableOptions::default() };
     let table = database.create_typed_table("t", schema, options).unwrap();
     (database, table)
 }
@@ -73,8 +88,8 @@ fn value(batch: &RecordBatch, place: usize, column: usize, row: usize) -> i64 {
     }
 }
 
-/// A random scan gives the rows that the model has.
-fn check(table: &Table, snapshot: Option<&Snapshot>, model: &Model, rng: &mut SmallRng, context: &str) {
+/// A random scan gives the rows that the model has; what it read.
+fn check(table: &Table, snapshot: Option<&Snapshot>, model: &Model, rng: &mut SmallRng, context: &str) -> ReadCounters {
     // Few projections, so that most of them come again.
     let mut projection =
         [vec![1], vec![0, 1, 2], vec![1, 2, 3, 4], vec![4, 0], vec![3, 3]][rng.random_range(0..5)].clone();
@@ -100,7 +115,8 @@ fn check(table: &Table, snapshot: Option<&Snapshot>, model: &Model, rng: &mut Sm
     let context = format!("{context}, {options:?}");
     let rows = model.range(from.unwrap_or(i64::MIN)..to.unwrap_or(i64::MAX));
     let mut expected = rows.take(limit.map_or(usize::MAX, |limit| limit as usize));
-    for batch in table.scan_batches(options).unwrap() {
+    let mut scan = table.scan_batches(options).unwrap();
+    for batch in scan.by_ref() {
         let batch = batch.unwrap();
         for row in 0..batch.num_rows() {
             let (id, cells) = expected.next().unwrap_or_else(|| panic!("more rows: {context}"));
@@ -111,15 +127,17 @@ fn check(table: &Table, snapshot: Option<&Snapshot>, model: &Model, rng: &mut Sm
         }
     }
     assert_eq!(expected.next(), None, "{context}");
+    scan.counters()
 }
 
 #[test]
 fn what_files_change_is_the_models_whatever_is_younger() {
-    for seed in 0..24 {
+    let mut reads = [ReadCounters::default(); 3];
+    for seed in 0..48 {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let layout = LAYOUTS[seed as usize % 2];
+        let layout = LAYOUTS[seed as usize % 4];
         // A cache that keeps all of them, some, and none.
-        let cache_bytes = [64 << 20, 20_000, 0][seed as usize / 2 % 3];
+        let cache_bytes = [64 << 20, 20_000, 0][seed as usize / 4 % 3];
         let (database, table) = create(layout, [256, 1024, 65536][seed as usize % 3], cache_bytes);
         let (mut model, mut moments) = (Model::new(), Vec::new());
         let keys = [300, 3000][rng.random_range(0..2)];
@@ -147,13 +165,15 @@ fn what_files_change_is_the_models_whatever_is_younger() {
             if rng.random_bool(0.7) {
                 database.flush().unwrap();
             }
-            if rng.random_bool(0.1) {
-                database.compact(&table).unwrap();
+            match rng.random_range(0..10) {
+                0 => database.compact(&table).unwrap(),
+                1..4 => database.wait_idle().unwrap(),
+                _ => {}
             }
             for (age, (snapshot, model)) in moments.iter().enumerate() {
                 for number in 0..8 {
                     let context = format!("seed {seed}, {layout}, round {round}, moment {age}, scan {number}");
-                    check(&table, Some(snapshot), model, &mut rng, &context);
+                    reads[seed as usize / 4 % 3] += check(&table, Some(snapshot), model, &mut rng, &context);
                 }
             }
             if moments.len() > 3 {
@@ -161,6 +181,9 @@ fn what_files_change_is_the_models_whatever_is_younger() {
             }
         }
     }
+    let [kept, some, none] = reads.map(|reads| (reads.block_deltas_found, reads.block_deltas_reused));
+    assert!(kept.1 > 2000 && kept.1 > kept.0 && some.1 > 100 && none.0 > 1000, "{kept:?}, {some:?}, {none:?}");
+    assert_eq!(none.1, 0, "they are kept in the cache");
 }
 
 /// A memtable of many entries, of which scans settle a part, and again when more were inserted.
@@ -189,9 +212,10 @@ fn what_a_settled_memtable_changes_is_the_models_while_it_grows() {
         database.flush().unwrap();
         write(&mut model, &mut rng, 12_000);
         let (old, old_model) = (database.snapshot(), model.clone());
+        let mut reads = ReadCounters::default();
         for round in 0..12 {
             for number in 0..4 {
-                check(&table, None, &model, &mut rng, &format!("seed {seed}, round {round}, scan {number}"));
+                reads += check(&table, None, &model, &mut rng, &format!("seed {seed}, round {round}, scan {number}"));
             }
             check(&table, Some(&old), &old_model, &mut rng, &format!("seed {seed}, round {round}, old"));
             write(&mut model, &mut rng, [10, 1000, 5000, 9000, 40_000][round % 5]);
@@ -199,5 +223,6 @@ fn what_a_settled_memtable_changes_is_the_models_while_it_grows() {
                 database.flush().unwrap();
             }
         }
+        assert!(reads.block_deltas_reused > 100, "seed {seed}: {reads:?}");
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct ScanCounts {
     rows_interleaved: Count,
     rows_merged: Count,
     candidates_checked: Count,
+    block_deltas_found: Count,
+    block_deltas_reused: Count,
     bytes_read: Count,
     files_searched: Count,
     files_skipped: Count,
@@ -79,6 +81,8 @@ impl ScanCounts {
             rows_interleaved: count("rows_interleaved"),
             rows_merged: count("rows_merged"),
             candidates_checked: count("candidates_checked"),
+            block_deltas_found: count("block_deltas_found"),
+            block_deltas_reused: count("block_deltas_reused"),
             bytes_read: count("bytes_read"),
             files_searched: count("files_searched"),
             files_skipped: count("files_skipped"),
@@ -97,6 +101,8 @@ impl ScanCounts {
         add(&self.rows_interleaved, |counters| counters.rows_interleaved);
         add(&self.rows_merged, |counters| counters.rows_merged);
         add(&self.candidates_checked, |counters| counters.candidates_checked);
+        add(&self.block_deltas_found, |counters| counters.block_deltas_found);
+        add(&self.block_deltas_reused, |counters| counters.block_deltas_reused);
         add(&self.bytes_read, |counters| counters.bytes_read);
         add(&self.files_searched, |counters| counters.files_searched);
         add(&self.files_skipped, |counters| {

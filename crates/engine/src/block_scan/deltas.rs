@@ -159,8 +159,8 @@ impl Deltas {
         self.files.iter().filter(move |file| file.smallest() <= self.last.as_slice() && is_behind(file))
     }
 
-    /// Makes `identity` that of the delta of a block of this number: that and the projection, which name it, and what
-    /// is settled. Another one of that name is out of date.
+    /// Makes `identity` that of the delta of a block of this number: that and the projection, which name it, what is
+    /// settled, and the last key before: the file before may be another. Another one of that name is out of date.
     fn identify(&mut self, number: usize, projection: impl Iterator<Item = usize>) {
         let mut identity = std::mem::take(&mut self.identity);
         identity.clear();
@@ -172,6 +172,10 @@ impl Deltas {
         let settled: Vec<u64> = memtable.chain(self.files_of_block().map(|file| file.number())).collect();
         let counts = [u64::from(self.memtable.is_some()), settled.len() as u64];
         counts.into_iter().chain(settled).for_each(|part| identity.extend_from_slice(&part.to_le_bytes()));
+        let before = self.before.as_deref().unwrap_or_default();
+        let before_len = self.before.as_ref().map_or(u64::MAX, |before| before.len() as u64);
+        identity.extend_from_slice(&before_len.to_le_bytes());
+        identity.extend_from_slice(before);
         self.identity = identity;
     }
 
@@ -432,7 +436,8 @@ impl BlockScan {
         let Some(InUse { delta, stretch, .. }) = self.deltas.as_ref().and_then(|deltas| deltas.in_use.as_ref()) else {
             return Ok(());
         };
-        for (column, target) in self.layer().targets.iter().enumerate() {
+        let targets = self.layer().targets.iter().enumerate();
+        for (column, target) in targets.filter(|(column, _)| delta.has_cells(*column, stretch)) {
             let cells = delta.cells(column, stretch).map(|(row, value)| (row as usize - stretch.start, value));
             if self.inserts.shift_nothing() {
                 builder.overwrite(target.target, cells.map(|(row, value)| (first + row, value)))?;

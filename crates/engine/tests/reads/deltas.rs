@@ -130,60 +130,75 @@ fn check(table: &Table, snapshot: Option<&Snapshot>, model: &Model, rng: &mut Sm
     scan.counters()
 }
 
+/// A cache that keeps all deltas, some, and none.
+const CACHES: [u64; 3] = [64 << 20, 20_000, 0];
+
+/// One random write, behind the last of the blocks, too: of all how many are no patches, and of these, how many are no
+/// new rows.
+fn write(table: &Table, model: &mut Model, keys: i64, (rare, rarer): (f64, f64), rng: &mut SmallRng) {
+    let id = rng.random_range(-3..keys + 3);
+    match (rng.random_bool(rare), rng.random_bool(rarer)) {
+        (false, _) => patch(table, model, id, rng),
+        (true, false) => insert(table, model, id, rng),
+        (true, true) => delete(table, model, id),
+    }
+}
+
+/// A history of writes, flushes and compactions, with scans of several moments after each; what they read.
+fn scans_of_a_history(seed: u64) -> ReadCounters {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let (layout, cache_bytes) = (LAYOUTS[seed as usize % 4], CACHES[seed as usize / 4 % 3]);
+    let (database, table) = create(layout, [256, 1024, 65536][seed as usize % 3], cache_bytes);
+    let (mut model, mut moments, mut reads) = (Model::new(), Vec::new(), ReadCounters::default());
+    let keys = [300, 3000][rng.random_range(0..2)];
+    for id in (0..keys).step_by(2) {
+        insert(&table, &mut model, id, &mut rng);
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    let shares = ([0.0, 0.02, 0.5][rng.random_range(0..3)], [0.05, 0.5][rng.random_range(0..2)]);
+    for round in 0..6 {
+        for _ in 0..rng.random_range(1..keys / 4) {
+            write(&table, &mut model, keys, shares, &mut rng);
+        }
+        if seed % 8 == 7 && round == 4 {
+            delete_range(&table, &mut model, keys / 3..keys / 3 + 9);
+        }
+        moments.push((database.snapshot(), model.clone()));
+        if rng.random_bool(0.7) {
+            database.flush().unwrap();
+        }
+        match rng.random_range(0..10) {
+            0 => database.compact(&table).unwrap(),
+            1..4 => database.wait_idle().unwrap(),
+            _ => {}
+        }
+        for (age, (snapshot, model)) in moments.iter().enumerate() {
+            for number in 0..8 {
+                let context = format!("seed {seed}, {layout}, round {round}, moment {age}, scan {number}");
+                reads += check(&table, Some(snapshot), model, &mut rng, &context);
+            }
+        }
+        if moments.len() > 3 {
+            moments.remove(rng.random_range(0..moments.len()));
+        }
+    }
+    reads
+}
+
 #[test]
 fn what_files_change_is_the_models_whatever_is_younger() {
     let mut reads = [ReadCounters::default(); 3];
-    for seed in 0..48 {
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let layout = LAYOUTS[seed as usize % 4];
-        // A cache that keeps all of them, some, and none.
-        let cache_bytes = [64 << 20, 20_000, 0][seed as usize / 4 % 3];
-        let (database, table) = create(layout, [256, 1024, 65536][seed as usize % 3], cache_bytes);
-        let (mut model, mut moments) = (Model::new(), Vec::new());
-        let keys = [300, 3000][rng.random_range(0..2)];
-        for id in (0..keys).step_by(2) {
-            insert(&table, &mut model, id, &mut rng);
-        }
-        database.flush().unwrap();
-        database.compact(&table).unwrap();
-        // Of all writes, how many are no patches, and of these, how many are no new rows.
-        let (rare, rarer) = ([0.0, 0.02, 0.5][rng.random_range(0..3)], [0.05, 0.5][rng.random_range(0..2)]);
-        for round in 0..6 {
-            for _ in 0..rng.random_range(1..keys / 4) {
-                // Behind the last of the blocks, too.
-                let id = rng.random_range(-3..keys + 3);
-                match (rng.random_bool(rare), rng.random_bool(rarer)) {
-                    (false, _) => patch(&table, &mut model, id, &mut rng),
-                    (true, false) => insert(&table, &mut model, id, &mut rng),
-                    (true, true) => delete(&table, &mut model, id),
-                }
-            }
-            if seed % 8 == 7 && round == 4 {
-                delete_range(&table, &mut model, keys / 3..keys / 3 + 9);
-            }
-            moments.push((database.snapshot(), model.clone()));
-            if rng.random_bool(0.7) {
-                database.flush().unwrap();
-            }
-            match rng.random_range(0..10) {
-                0 => database.compact(&table).unwrap(),
-                1..4 => database.wait_idle().unwrap(),
-                _ => {}
-            }
-            for (age, (snapshot, model)) in moments.iter().enumerate() {
-                for number in 0..8 {
-                    let context = format!("seed {seed}, {layout}, round {round}, moment {age}, scan {number}");
-                    reads[seed as usize / 4 % 3] += check(&table, Some(snapshot), model, &mut rng, &context);
-                }
-            }
-            if moments.len() > 3 {
-                moments.remove(rng.random_range(0..moments.len()));
-            }
-        }
-    }
+    (0..48).for_each(|seed| reads[seed as usize / 4 % 3] += scans_of_a_history(seed));
     let [kept, some, none] = reads.map(|reads| (reads.block_deltas_found, reads.block_deltas_reused));
     assert!(kept.1 > 2000 && kept.1 > kept.0 && some.1 > 100 && none.0 > 1000, "{kept:?}, {some:?}, {none:?}");
     assert_eq!(none.1, 0, "they are kept in the cache");
+}
+
+/// The file before a block was another than when the block's delta was found out, and ended with another key.
+#[test]
+fn a_delta_was_taken_for_that_of_a_block_behind_another_gap() {
+    assert!(scans_of_a_history(384).block_deltas_reused > 0);
 }
 
 /// A memtable of many entries, of which scans settle a part, and again when more were inserted.
@@ -199,14 +214,7 @@ fn what_a_settled_memtable_changes_is_the_models_while_it_grows() {
         database.flush().unwrap();
         database.compact(&table).unwrap();
         let write = |model: &mut Model, rng: &mut SmallRng, count: i64| {
-            for _ in 0..count {
-                let id = rng.random_range(-3..keys + 3);
-                match rng.random_range(0..20) {
-                    0 | 1 => insert(&table, model, id, rng),
-                    2 => delete(&table, model, id),
-                    _ => patch(&table, model, id, rng),
-                }
-            }
+            (0..count).for_each(|_| write(&table, model, keys, (0.15, 0.3), rng));
         };
         write(&mut model, &mut rng, 3000);
         database.flush().unwrap();

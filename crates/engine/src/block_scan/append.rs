@@ -20,12 +20,12 @@ impl BlockScan {
         } else {
             let has_all = self.inserts.find_pieces(count);
             self.append_pieces(count, builder)?;
+            self.overwrite_by_delta(first, has_all, builder)?;
             if !has_all {
                 self.remove_gone(first, builder)?;
                 self.weave_inserts(first, builder)?;
             }
             self.lay_over_all(first, builder)?;
-            self.overwrite_by_delta(first, builder)?;
             self.overwrite_all(first, builder)?;
         }
         let of_overlays = self.overlays.new_rows() + self.overlays.gone().count();

@@ -22,7 +22,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Result, SequenceNumber, Trailer};
+use mycelium_base::{Cursor, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::RecordBatchBuilder;
 use mycelium_merge::MergingCursor;
 use mycelium_sst::SstFile;
@@ -151,6 +151,11 @@ impl Deltas {
     fn is_new(&self, row: usize, key: &[u8]) -> bool {
         let Some(InUse { delta, .. }) = &self.in_use else { return false };
         (delta.new_before(row)..delta.new_before(row + 1)).any(|number| delta.new_key(number) == key)
+    }
+
+    /// Adds what sources have read that are not the rest.
+    pub(super) fn add_counters(&self, counters: &mut ReadCounters) {
+        [&self.settled, &self.other].into_iter().for_each(|sources| sources.merged.add_counters(counters));
     }
 
     /// The settled files that have keys of the current block, or between it and the one before.
@@ -431,15 +436,21 @@ impl BlockScan {
         targets.all(|(column, target)| !has_new && !delta.has_cells(column, stretch) || self.has_values(target))
     }
 
-    /// Writes the delta's values to the cells of a stretch that was appended from row `first` of the batch on.
-    pub(super) fn overwrite_by_delta(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+    /// Writes the delta's values to the cells of a stretch that was appended from row `first` of the batch on: as it
+    /// lies, or with its new rows and without those gone.
+    pub(super) fn overwrite_by_delta(
+        &self,
+        first: usize,
+        has_new: bool,
+        builder: &mut RecordBatchBuilder,
+    ) -> Result<()> {
         let Some(InUse { delta, stretch, .. }) = self.deltas.as_ref().and_then(|deltas| deltas.in_use.as_ref()) else {
             return Ok(());
         };
         let targets = self.layer().targets.iter().enumerate();
         for (column, target) in targets.filter(|(column, _)| delta.has_cells(*column, stretch)) {
             let cells = delta.cells(column, stretch).map(|(row, value)| (row as usize - stretch.start, value));
-            if self.inserts.shift_nothing() {
+            if !has_new || self.inserts.shift_nothing() {
                 builder.overwrite(target.target, cells.map(|(row, value)| (first + row, value)))?;
                 continue;
             }

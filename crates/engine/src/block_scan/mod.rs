@@ -321,6 +321,7 @@ impl BlockScan {
     pub(crate) fn counters(&self) -> ReadCounters {
         let mut counters = self.counters;
         self.rest.add_counters(&mut counters);
+        self.deltas.iter().for_each(|deltas| deltas.add_counters(&mut counters));
         self.runs.iter().for_each(|run| run.add_counters(&mut counters));
         counters
     }

@@ -456,8 +456,8 @@ fn base_of(runs: &[LayerRunSource<'_>], columns: &ColumnSet, tree: &Tree) -> Opt
     missing.is_empty().then_some(base)
 }
 
-/// The sources of a block scan but for those of the base, parted: files, and what of the oldest memtable does not change
-/// any more, are settled. `None` if nothing is.
+/// The sources of a block scan but for those of the base, parted: files, and what of the oldest memtable does not
+/// change any more, are settled. `None` if nothing is.
 fn delta_parts(
     table: &TableShared,
     (state, snapshot): (&TableState, SequenceNumber),

@@ -42,9 +42,10 @@ mod filter;
 mod memtable;
 mod node;
 mod recent;
+mod recent_cursor;
 mod skiplist;
 mod sync;
 
 pub use cursor::MemtableCursor;
 pub use memtable::{Memtable, MemtableOptions, MemtableWriter, Versions};
-pub use recent::RecentCursor;
+pub use recent_cursor::RecentCursor;

@@ -25,14 +25,14 @@
 //!    of the row.
 //! 6. Where stretches are short, since runs interleave, they are merged by their keys alone, many rows at once
 //!    ([`interleave`]).
-//! 7. What files above say of a block that is read as a whole never changes: it is found out once, and kept ([`deltas`]).
-//!    The rest then is memtables alone.
+//! 7. What younger files say of a block that is read as a whole never changes: it is found out once, and kept
+//!    ([`deltas`]). The rest then is what still changes.
 //! 8. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to
 //!    filter first and to check what is found ([`check`]); which of the two it is, is judged again and again
 //!    ([`plan`]).
 //! 9. Who asks for counts, minima and maxima may be told blocks by their zones ([`told`]).
-//! 10. A stretch or interval ends before its texts would be more than the batch still takes, which is seen from the ends
-//!    of texts and the longest of a dictionary, before anything is appended.
+//! 10. A stretch or interval ends before its texts would be more than the batch still takes, which is seen from the
+//!     ends of texts and the longest of a dictionary, before anything is appended.
 //!
 //! Cost: O(runs) a stretch or interval and column, not a row, beside what the rows themselves take; O(log) more for
 //! each key that is touched. Memory: a block of each run, and one batch.

@@ -1,5 +1,5 @@
-//! What younger sources change in a block, by the places of its rows (Héman et al., Positional Update Handling in Column
-//! Stores, SIGMOD 2010): the cells that have other values, the rows that are gone, and those that are new.
+//! What younger sources change in a block, by the places of its rows: the cells that have other values, the rows that
+//! are gone, and those that are new (Héman et al., Positional Update Handling in Column Stores, SIGMOD 2010).
 //!
 //! ```text
 //! identity of what it is of, see [`super::deltas`]

@@ -10,7 +10,8 @@
 
 use mycelium_base::SequenceNumber;
 use mycelium_memtable::Memtable;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// Entries that are merged by each scan rather than settled.
 const FEW: u64 = 8192;

@@ -408,7 +408,7 @@ pub(crate) fn block_scan(
         without: None,
     };
     let sources = Sources::new(table, state, snapshot, options, &runs);
-    let deltas = match filter.is_none() && options.expected_rows.is_none() {
+    let deltas = match options.expected_rows.is_none() {
         true => {
             let base = base_of(&sources.layer_runs, &columns, &state.tree);
             base.and_then(|base| delta_parts(table, (state, snapshot), options, &runs, (&sources.layer_runs, base)))

@@ -15,6 +15,7 @@ impl BlockScan {
         if self.filter.is_some() {
             self.append_passing(count, builder)?;
             self.lay_over_passing(first, builder)?;
+            self.overwrite_passing_by_delta(first, builder)?;
             self.overwrite_passing(first, builder)?;
             self.weave_inserts(first, builder)?;
         } else {
@@ -60,10 +61,11 @@ impl BlockScan {
 
     /// Makes `key` that before which nothing has a say but this run; whether there is one.
     fn next_beside(&mut self, run: usize) -> bool {
-        let Self { runs, touched, all_range_deletes, upper, key: bound, .. } = self;
+        let Self { runs, touched, all_range_deletes, upper, deltas, key: bound, .. } = self;
         let others = runs.iter().enumerate().filter(|(other, _)| *other != run).filter_map(|(_, other)| other.key());
         let deleted = all_range_deletes.next_start(bound);
-        let next = others.chain(touched.key()).chain(deleted).chain(upper.as_deref()).min();
+        let settled = deltas.as_ref().and_then(|deltas| deltas.next_settled());
+        let next = others.chain(touched.key()).chain(deleted).chain(upper.as_deref()).chain(settled).min();
         let is_bounded = next.is_some();
         bound.clear();
         bound.extend_from_slice(next.unwrap_or_default());

@@ -6,7 +6,8 @@
 //! reads these files nor compares a key: it writes values over cells.
 //!
 //! 1. Of the sources of the rest files are *settled*; memtables still change. There are deltas where all runs of the
-//!    scan are one layer, which the settled files are younger than, there is no range delete, and each row passes.
+//!    scan are one layer, which the settled files are younger than, there is no range delete, and the scan does not filter
+//!    before it merges.
 //! 2. When the layer's first run enters a block, and the snapshot sees all of it and of the settled files, its delta is
 //!    taken from the cache, or found out: the settled files are merged from the last key of the block before on, and
 //!    noted as if all rows of the block were one stretch. The rest then is what memtables have, until the block's end.
@@ -23,12 +24,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::{Cursor, ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_encoding::RecordBatchBuilder;
+use mycelium_encoding::page::{ColumnTest, PageTest};
+use mycelium_encoding::{PackedLayout, RecordBatchBuilder};
 use mycelium_merge::MergingCursor;
 use mycelium_sst::SstFile;
 
 use super::BlockScan;
+use super::layer::{Layer, Target};
 use super::layer_run::LayerRun;
+use super::patches::PatchShapes;
 use super::positional_delta::{Changes, PositionalDelta};
 use super::touched::Touched;
 use crate::settled::Settled;
@@ -87,6 +91,13 @@ pub(super) struct Deltas {
     in_use: Option<InUse>,
     identity: Vec<u8>,
     name_len: usize,
+    /// The wanted columns, ascending: those of deltas.
+    columns: Vec<usize>,
+    /// The base, with all of these as targets, and what patches change of them.
+    layer: Layer,
+    shapes: PatchShapes,
+    /// The tests of values that the filter has, compiled.
+    tests: Vec<(usize, PageTest)>,
 }
 
 /// The delta of the current block.
@@ -116,6 +127,10 @@ impl Deltas {
             in_use: None,
             identity: Vec::new(),
             name_len: 0,
+            columns: Vec::new(),
+            layer: Layer::default(),
+            shapes: PatchShapes::of_delta(),
+            tests: Vec::new(),
         }
     }
 
@@ -127,6 +142,26 @@ impl Deltas {
     /// The one in use.
     pub(super) fn delta(&self) -> Option<&PositionalDelta> {
         self.in_use.as_ref().map(|in_use| &in_use.delta)
+    }
+
+    /// The place of a wanted column among those of a delta.
+    pub(super) fn place_of(&self, column: usize) -> usize {
+        self.columns.partition_point(|&own| own < column)
+    }
+
+    /// A key up to which no block behind the current one has anything settled; `None` if nothing settled follows, or
+    /// all of it is part of the rest.
+    pub(super) fn next_settled(&self) -> Option<&[u8]> {
+        self.in_use.as_ref()?;
+        let last = self.last.as_slice();
+        let behind = self.files.iter().filter(|file| file.largest() > last).map(|file| file.smallest().max(last));
+        behind.chain(self.memtable.map(|_| last)).min()
+    }
+
+    /// Whether a row of the block has another value in a tested column.
+    fn is_tested(&self, row: usize) -> bool {
+        let Some(InUse { delta, .. }) = &self.in_use else { return false };
+        self.tests.iter().any(|(column, _)| delta.has_cells(self.place_of(*column), &(row..row + 1)))
     }
 
     /// The key of the next new row of the delta, if it comes before this row of the block or one before that.
@@ -164,13 +199,13 @@ impl Deltas {
         self.files.iter().filter(move |file| file.smallest() <= self.last.as_slice() && is_behind(file))
     }
 
-    /// Makes `identity` that of the delta of a block of this number: that and the projection, which name it, what is
+    /// Makes `identity` that of the delta of a block of this number: that and the columns, which name it, what is
     /// settled, and the last key before: the file before may be another. Another one of that name is out of date.
-    fn identify(&mut self, number: usize, projection: impl Iterator<Item = usize>) {
+    fn identify(&mut self, number: usize) {
         let mut identity = std::mem::take(&mut self.identity);
         identity.clear();
-        let columns: Vec<u64> = projection.map(|column| column as u64).collect();
-        let name = [number as u64, columns.len() as u64].into_iter().chain(columns);
+        let columns = self.columns.iter().map(|&column| column as u64);
+        let name = [number as u64, self.columns.len() as u64].into_iter().chain(columns);
         name.for_each(|part| identity.extend_from_slice(&part.to_le_bytes()));
         self.name_len = identity.len();
         let memtable = self.memtable.iter().flat_map(|memtable| [memtable.first, memtable.snapshot]);
@@ -272,8 +307,9 @@ impl BlockScan {
         if deltas.files_of_block().next().is_none() && deltas.memtable.is_none() {
             return Ok(Some(PositionalDelta::none()));
         }
-        deltas.identify(number, builder.value_columns().map(|(column, _)| column));
-        let (file, columns) = (file.clone(), builder.value_columns().count());
+        let file = file.clone();
+        self.find_columns(deltas, builder);
+        deltas.identify(number);
         let kept = match file.derived(deltas.name(), &deltas.identity) {
             Some(kept) => {
                 self.counters.block_deltas_reused += 1;
@@ -286,35 +322,66 @@ impl BlockScan {
                 found
             }
         };
-        Ok(PositionalDelta::parse(kept, deltas.identity.len(), columns))
+        Ok(PositionalDelta::parse(kept, deltas.identity.len(), deltas.columns.len()))
     }
 
-    /// Merges what the settled files have of the block, and encodes what that changes.
+    /// Finds out, once, which columns deltas have.
+    fn find_columns(&self, deltas: &mut Deltas, builder: &RecordBatchBuilder) {
+        if !deltas.layer.runs.is_empty() {
+            return;
+        }
+        let tests = self.filter.as_ref().map_or(&[][..], |filter| &filter.value_tests);
+        let projected = builder.value_columns().map(|(column, _)| column);
+        deltas.columns = projected.chain(tests.iter().map(|test| test.column)).collect();
+        deltas.columns.sort_unstable();
+        deltas.columns.dedup();
+        let schema = self.merge.plan().layout().schema().clone();
+        let compiled = |test: &ColumnTest| PageTest::new(&test.test, &schema.columns()[test.column].ty, None);
+        deltas.tests = tests.iter().map(|test| (test.column, compiled(test))).collect();
+        let target = |(target, &column): (usize, &usize)| {
+            let (run, place) = deltas.base.iter().find_map(|&run| Some((run, self.runs[run].place_of(column)?)))?;
+            Some(Target { column, target, run, place })
+        };
+        let targets = deltas.columns.iter().enumerate().filter_map(target).collect();
+        deltas.layer = Layer { runs: deltas.base.clone(), targets };
+    }
+
+    /// Merges what is settled of the block, and encodes what that changes.
     fn find_delta(&mut self, deltas: &mut Deltas, builder: &RecordBatchBuilder) -> Result<Arc<[u8]>> {
-        self.key.clear();
         let first = self.base_run().key().unwrap_or_default().to_vec();
-        self.key.extend_from_slice(&first);
+        self.key = first;
         let rows = self.base_run().block().map_or(0, |(block, _)| block.rows());
         self.begin_stretch();
-        let is_layer = self.find_layer(builder)?;
-        self.exchange_rest(&mut deltas.settled);
-        std::mem::swap(&mut self.snapshot, &mut deltas.snapshot);
-        let taken = self.seek_settled(deltas).and_then(|()| match is_layer {
-            true => self.takes_touched(0..rows, rows + (rows / 2).min(MOST_NEW), builder),
-            false => Ok(0),
-        });
-        std::mem::swap(&mut self.snapshot, &mut deltas.snapshot);
-        self.exchange_rest(&mut deltas.settled);
-        let is_taken = taken? == rows && !self.inserts.are_packed();
-        deltas.settled_at = is_taken.then(|| deltas.last.clone());
+        let is_base = self.find_layer(builder)? && self.layer().runs == deltas.base;
+        let taken = if is_base { self.take_settled(deltas, rows, builder)? } else { 0 };
+        deltas.settled_at = (taken == rows).then(|| deltas.last.clone());
         let mut bytes = deltas.identity.clone();
-        match is_taken {
-            true => self.noted().encode(builder.value_columns().map(|(_, target)| target), &mut bytes),
+        match taken == rows {
+            true => self.noted().encode(0..deltas.columns.len(), &mut bytes),
             false => PositionalDelta::encode_none(&mut bytes),
         }
-        self.inserts.forget_packing();
         self.begin_stretch();
         Ok(bytes.into())
+    }
+
+    /// Notes what is settled of the block, whose rows are these, as far as it can be noted; of how many rows it was.
+    fn take_settled(&mut self, deltas: &mut Deltas, rows: usize, builder: &RecordBatchBuilder) -> Result<usize> {
+        let filter = self.filter.take();
+        self.exchange_with_settled(deltas);
+        let most = rows + (rows / 2).min(MOST_NEW);
+        let taken = self.seek_settled(deltas).and_then(|()| self.takes_touched(0..rows, most, builder));
+        self.exchange_with_settled(deltas);
+        self.filter = filter;
+        taken
+    }
+
+    /// Has what is settled be the rest, all wanted columns the targets, and the snapshot that which sees just that; or
+    /// back again.
+    fn exchange_with_settled(&mut self, deltas: &mut Deltas) {
+        self.exchange_rest(&mut deltas.settled);
+        std::mem::swap(&mut self.snapshot, &mut deltas.snapshot);
+        std::mem::swap(&mut self.layers[self.at], &mut deltas.layer);
+        std::mem::swap(&mut self.shapes, &mut deltas.shapes);
     }
 
     /// What was noted of the stretch.
@@ -392,48 +459,114 @@ impl BlockScan {
     }
 
     /// Whether the delta says of a key of the rest, whose place in the stretch is this one, that its row is new or
-    /// gone.
+    /// gone, or changes what a filter asks of it.
     pub(super) fn is_in_delta(&self, key: &[u8], (place, is_there): (usize, bool)) -> bool {
         let Some(deltas) = self.deltas.as_ref().filter(|deltas| deltas.is_in_use()) else { return false };
         let row = self.row_of_block(place);
-        if is_there { deltas.is_gone(row) } else { deltas.is_new(row, key) }
+        // What of a row is tested is decided from one source alone.
+        if is_there { deltas.is_gone(row) || deltas.is_tested(row) } else { deltas.is_new(row, key) }
     }
 
     /// Step 3 of the module for the first `count` rows of the stretch: notes what the delta has of them, and the new
     /// rows before the last one of the rest. `false` if it cannot be.
-    pub(super) fn note_delta(&mut self, count: usize) -> bool {
-        let Some(mut deltas) = self.deltas.take() else { return true };
-        let is_noted = deltas.in_use.as_mut().is_none_or(|in_use| self.note_delta_of(in_use, count));
+    pub(super) fn note_delta(&mut self, count: usize) -> Result<bool> {
+        let Some(mut deltas) = self.deltas.take() else { return Ok(true) };
+        let is_noted = self.note_delta_of(&mut deltas, count);
         self.deltas = Some(deltas);
         is_noted
     }
 
-    fn note_delta_of(&mut self, in_use: &mut InUse, count: usize) -> bool {
+    fn note_delta_of(&mut self, deltas: &mut Deltas, count: usize) -> Result<bool> {
         let first = self.row_of_block(0);
-        let InUse { delta, new_at, stretch } = in_use;
-        *stretch = first..first + count;
+        let Some(InUse { delta, new_at, .. }) = &deltas.in_use else { return Ok(true) };
+        let stretch = first..first + count;
         let mut end = delta.new_before(stretch.end).max(*new_at);
         if let Some(last) = self.inserts.last_key_before(count) {
             end = end.max(delta.new_below(last));
         }
         let new = *new_at..end;
-        if !self.can_take(delta, stretch, !new.is_empty()) {
-            return false;
+        if !self.can_take(deltas, delta, &stretch, !new.is_empty()) {
+            return Ok(false);
         }
-        *new_at = end;
-        self.overwritten += delta.most_cells(stretch);
+        self.overwritten += delta.most_cells(&stretch);
         self.inserts.add_gone(delta.gone(stretch.clone()).map(|row| row - first as u32));
-        self.inserts.add_of_delta(new, delta, first);
-        true
+        match &self.filter {
+            None => self.inserts.add_of_delta(new, delta, first),
+            Some(_) => {
+                let passing = self.passing_new(deltas, delta, new)?;
+                self.inserts.add_of_delta(passing.into_iter(), delta, first);
+                self.decide_by_delta(deltas, delta, &stretch)?;
+            }
+        }
+        if let Some(in_use) = &mut deltas.in_use {
+            (in_use.new_at, in_use.stretch) = (end, stretch);
+        }
+        Ok(true)
+    }
+
+    /// The new rows, of these, that pass the filter.
+    fn passing_new(&self, deltas: &Deltas, delta: &PositionalDelta, new: Range<usize>) -> Result<Vec<usize>> {
+        let (mut passing, layout) = (Vec::new(), self.merge.plan().layout());
+        for number in new {
+            let mut passes = true;
+            for (column, test) in &deltas.tests {
+                let value = delta.new_value(deltas.place_of(*column), number);
+                passes = passes && passes_test(layout, *column, test, value)?;
+            }
+            let filter = self.filter.as_ref().filter(|_| passes);
+            if filter.map_or(Ok(false), |filter| filter.passes_key(delta.new_key(number)))? {
+                passing.push(number);
+            }
+        }
+        Ok(passing)
+    }
+
+    /// Decides whether the rows of the stretch pass that have other values in tested columns.
+    fn decide_by_delta(&mut self, deltas: &Deltas, delta: &PositionalDelta, stretch: &Range<usize>) -> Result<()> {
+        let tested = deltas.tests.iter().map(|(column, _)| *column);
+        let mut rows: Vec<u32> =
+            tested.flat_map(|column| delta.cells(deltas.place_of(column), stretch)).map(|(row, _)| row).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        for row in rows {
+            let passes = self.passes_by_delta(deltas, delta, (row as usize, row as usize - stretch.start))?;
+            self.decisions.push((row as usize - stretch.start, passes));
+        }
+        Ok(())
+    }
+
+    /// Whether a row of the block, at this place of the stretch, passes the tests of values.
+    fn passes_by_delta(
+        &mut self,
+        deltas: &Deltas,
+        delta: &PositionalDelta,
+        (row, offset): (usize, usize),
+    ) -> Result<bool> {
+        let cell = |column: usize| delta.cells(deltas.place_of(column), &(row..row + 1)).next();
+        for (column, test) in &deltas.tests {
+            if let Some((_, value)) = cell(*column)
+                && !passes_test(self.merge.plan().layout(), *column, test, value)?
+            {
+                return Ok(false);
+            }
+        }
+        for &run in &self.layers[self.at].runs {
+            if !self.runs[run].passes_but_for(offset, |column| cell(column).is_some())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether the cells of the stretch that the delta has values for, or all if it has new rows there, are values.
-    fn can_take(&self, delta: &PositionalDelta, stretch: &Range<usize>, has_new: bool) -> bool {
+    fn can_take(&self, deltas: &Deltas, delta: &PositionalDelta, stretch: &Range<usize>, has_new: bool) -> bool {
         if has_new && self.inserts.are_packed() {
             return false;
         }
-        let mut targets = self.layer().targets.iter().enumerate();
-        targets.all(|(column, target)| !has_new && !delta.has_cells(column, stretch) || self.has_values(target))
+        self.layer().targets.iter().all(|target| {
+            let is_changed = has_new || delta.has_cells(deltas.place_of(target.column), stretch);
+            !is_changed || self.has_values(target)
+        })
     }
 
     /// Writes the delta's values to the cells of a stretch that was appended from row `first` of the batch on: as it
@@ -444,11 +577,13 @@ impl BlockScan {
         has_new: bool,
         builder: &mut RecordBatchBuilder,
     ) -> Result<()> {
-        let Some(InUse { delta, stretch, .. }) = self.deltas.as_ref().and_then(|deltas| deltas.in_use.as_ref()) else {
-            return Ok(());
-        };
-        let targets = self.layer().targets.iter().enumerate();
-        for (column, target) in targets.filter(|(column, _)| delta.has_cells(*column, stretch)) {
+        let Some(deltas) = &self.deltas else { return Ok(()) };
+        let Some(InUse { delta, stretch, .. }) = &deltas.in_use else { return Ok(()) };
+        for target in &self.layer().targets {
+            let column = deltas.place_of(target.column);
+            if !delta.has_cells(column, stretch) {
+                continue;
+            }
             let cells = delta.cells(column, stretch).map(|(row, value)| (row as usize - stretch.start, value));
             if !has_new || self.inserts.shift_nothing() {
                 builder.overwrite(target.target, cells.map(|(row, value)| (first + row, value)))?;
@@ -464,4 +599,29 @@ impl BlockScan {
         }
         Ok(())
     }
+
+    /// The same of rows that passed, as they lie.
+    pub(super) fn overwrite_passing_by_delta(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let Some(deltas) = &self.deltas else { return Ok(()) };
+        let Some(InUse { delta, stretch, .. }) = &deltas.in_use else { return Ok(()) };
+        for target in &self.layer().targets {
+            let mut passing = self.passing.iter().enumerate().peekable();
+            let cells = delta.cells(deltas.place_of(target.column), stretch).filter_map(|(row, value)| {
+                let row = row - stretch.start as u32;
+                while passing.next_if(|(_, passing)| **passing < row).is_some() {}
+                passing.next_if(|(_, passing)| **passing == row).map(|(at, _)| (first + at, value))
+            });
+            let mut cells = cells.peekable();
+            if cells.peek().is_some() {
+                builder.overwrite(target.target, cells)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value of a column passes a test, given as its bytes.
+fn passes_test(layout: &PackedLayout, column: usize, test: &PageTest, value: u128) -> Result<bool> {
+    let width = layout.schema().columns()[column].ty.fixed_width().unwrap_or_default();
+    Ok(test.passes_value(layout.slot_value(column, &value.to_le_bytes()[..width])?))
 }

@@ -116,11 +116,6 @@ impl Inserts {
         self.packed_room.is_some()
     }
 
-    /// Has the next ones noted again, if they can be.
-    pub(super) fn forget_packing(&mut self) {
-        self.packs = false;
-    }
-
     /// The values noted, each with the number of its new row.
     pub(super) fn values(&self) -> &[Overwrite] {
         &self.values
@@ -128,12 +123,13 @@ impl Inserts {
 
     /// Puts these new rows of a delta among those noted, none of which is packed. The stretch begins with this row of
     /// the delta's block.
-    pub(super) fn add_of_delta(&mut self, numbers: Range<usize>, delta: &PositionalDelta, first: usize) {
-        self.of_delta += numbers.len();
+    pub(super) fn add_of_delta(&mut self, numbers: impl Iterator<Item = usize>, delta: &PositionalDelta, first: usize) {
         let insert =
             |number| Insert { before: delta.new_row_before(number) - first, content: Content::OfDelta(number) };
         if self.rows.is_empty() {
-            return self.rows.extend(numbers.map(insert));
+            self.rows.extend(numbers.map(insert));
+            self.of_delta = self.rows.len();
+            return;
         }
         let (mut noted, mut renumbered) = (std::mem::take(&mut self.rows).into_iter().peekable(), Vec::new());
         for number in numbers {
@@ -145,6 +141,7 @@ impl Inserts {
                 self.rows.push(of_rest);
             }
             self.rows.push(insert(number));
+            self.of_delta += 1;
         }
         for of_rest in noted {
             renumbered.push(self.rows.len() as u32);
@@ -333,6 +330,9 @@ impl BlockScan {
         most: usize,
         builder: &RecordBatchBuilder,
     ) -> Result<bool> {
+        if self.shapes.are_of_delta() {
+            return Ok(false);
+        }
         if self.inserts.packed_room.is_none() {
             if self.inserts.len() > 0 {
                 self.inserts.packs = true;
@@ -438,8 +438,11 @@ impl BlockScan {
         for &Overwrite { target, offset, value } in &inserts.values {
             builder.overwrite(target as usize, [(place(offset as usize), value)])?;
         }
-        if let Some(delta) = deltas.as_ref().and_then(|deltas| deltas.delta()).filter(|_| inserts.of_delta > 0) {
-            for (column, target) in layers[*at].targets.iter().enumerate() {
+        if let Some((deltas, delta)) = deltas.as_ref().and_then(|deltas| Some((deltas, deltas.delta()?)))
+            && inserts.of_delta > 0
+        {
+            for target in &layers[*at].targets {
+                let column = deltas.place_of(target.column);
                 let cells = inserts.rows.iter().enumerate().filter_map(|(number, insert)| match insert.content {
                     Content::OfDelta(of_delta) => Some((place(number), delta.new_value(column, of_delta))),
                     Content::OfRest { .. } => None,

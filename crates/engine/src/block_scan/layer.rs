@@ -15,6 +15,7 @@ pub(super) struct Target {
 }
 
 /// Runs of a scan of which each wanted column is in exactly one.
+#[derive(Default)]
 pub(super) struct Layer {
     /// Their places among the scan's, youngest first.
     pub(super) runs: Vec<usize>,

@@ -196,11 +196,13 @@ impl BlockScan {
         }
         let tests_values = filter.as_ref().is_some_and(|filter| !filter.value_tests.is_empty());
         let have_all_columns = runs.iter().all(|run| run.share == columns);
-        let parted = parts.deltas.filter(|_| filter.is_none() && deletes.is_empty());
+        let plan_of_scan = Plan::new(filter_plan, runs.len(), tests_values && have_all_columns);
+        let has_fixed_plan = filter.is_none() || plan_of_scan.always_merges();
+        let parted = parts.deltas.filter(|_| has_fixed_plan && deletes.is_empty());
         let mut scan = Self {
             base: parted.as_ref().and_then(|parts| parts.base.first()).copied().unwrap_or_default(),
             deltas: parted.map(|parts| Box::new(Deltas::new(parts, snapshot, lower.is_none()))),
-            plan: Plan::new(filter_plan, runs.len(), tests_values && have_all_columns),
+            plan: plan_of_scan,
             snapshot,
             columns,
             runs,
@@ -362,7 +364,7 @@ impl BlockScan {
         Ok(match count {
             0 if is_of_run => (!builder.is_empty() && self.delta_new_before(1) >= most).then_some(Next::Full),
             0 => (!self.is_behind_new()).then_some(Next::Key),
-            _ => self.note_delta(count).then_some(Next::Stretch(count)),
+            _ => self.note_delta(count)?.then_some(Next::Stretch(count)),
         })
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use mycelium_base::{Cursor, Operation, Result};
-use mycelium_encoding::RecordBatchBuilder;
+use mycelium_encoding::{ColumnType, PackedLayout, RecordBatchBuilder};
 
 use super::BlockScan;
 use super::layer::Target;
@@ -61,6 +61,12 @@ fn note_several_alike(
         touched.entries_ahead(place).rev().for_each(|(_, _, patch)| shape.note(patch, row, overwrites));
     }
     are_alike
+}
+
+/// Whether values of a column have a fixed width, of whole bytes.
+fn has_slot(layout: &PackedLayout, target: &Target) -> bool {
+    let ty = &layout.schema().columns()[target.column].ty;
+    ty.fixed_width().is_some() && !matches!(ty, ColumnType::Bool)
 }
 
 impl BlockScan {
@@ -302,7 +308,11 @@ impl BlockScan {
         let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(None) };
         let mut shapes = std::mem::take(&mut self.shapes);
         let tests = self.filter.as_ref().map_or(&[][..], |filter| &filter.value_tests);
-        let can_overwrite = |target: &Target| builder.can_overwrite(target.target) && self.has_values(target);
+        let of_delta = shapes.are_of_delta();
+        let can_overwrite = |target: &Target| {
+            let can_be = if of_delta { has_slot(layout, target) } else { builder.can_overwrite(target.target) };
+            can_be && self.has_values(target)
+        };
         let learn =
             |shape: &mut PatchShape| shape.learn((kind, patch), layout, &self.layer().targets, tests, can_overwrite);
         let place = shapes.learn(learn);

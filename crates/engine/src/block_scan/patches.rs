@@ -36,9 +36,21 @@ pub(super) struct PatchShapes {
     last: usize,
     /// How many there have been.
     learned: u64,
+    /// Whether they are of all wanted columns, projected or not.
+    are_of_delta: bool,
 }
 
 impl PatchShapes {
+    /// Those of changes to all wanted columns, whether a batch has them or not.
+    pub(super) fn of_delta() -> Self {
+        Self { are_of_delta: true, ..Self::default() }
+    }
+
+    /// Whether they are such.
+    pub(super) fn are_of_delta(&self) -> bool {
+        self.are_of_delta
+    }
+
     /// Has them checked before they are used again.
     pub(super) fn begin_stretch(&mut self) {
         self.are_of_stretch = false;

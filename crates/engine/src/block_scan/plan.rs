@@ -92,6 +92,11 @@ impl Plan {
         self.is_checking
     }
 
+    /// Whether it is to merge first, and stays so.
+    pub(super) fn always_merges(&self) -> bool {
+        !self.is_checking && self.runs <= 1
+    }
+
     /// Judges the plan, if it is time to; whether it changes.
     #[inline]
     pub(super) fn changes(&mut self) -> bool {

@@ -19,7 +19,7 @@ use mycelium_memtable::Memtable;
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPrefix, SstFile, WantedColumns};
 
-use crate::block_scan::{BlockScan, BlockScanParts, DeltaParts, FilterPlan, LayerRun, RowFilter};
+use crate::block_scan::{BlockScan, BlockScanParts, DeltaParts, FilterPlan, LayerRun, RowFilter, SettledPart};
 use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
 use crate::read_options::ReadOptions;
@@ -480,7 +480,8 @@ fn delta_parts(
         let whole = std::mem::replace(source, Source::Recent(recent));
         settled.cursors.push(whole);
         settled.kinds.push(WHOLE);
-        memtable = Some(part);
+        let key = |key: Option<&[u8]>| key.unwrap_or_default().to_vec();
+        memtable = Some(SettledPart { part, first: key(oldest.first_key()), last: key(oldest.last_key()) });
     }
     (!settled.cursors.is_empty()).then(|| DeltaParts {
         base,

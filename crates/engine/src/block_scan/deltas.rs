@@ -5,17 +5,20 @@
 //! and keeps what they change as a [`PositionalDelta`] in the block cache. The next one finds it there, and neither
 //! reads these files nor compares a key: it writes values over cells.
 //!
-//! 1. Of the sources of the rest files are *settled*; memtables still change. There are deltas where all runs of the
-//!    scan are one layer, which the settled files are younger than, there is no range delete, and the scan does not filter
-//!    before it merges.
-//! 2. When the layer's first run enters a block, and the snapshot sees all of it and of the settled files, its delta is
-//!    taken from the cache, or found out: the settled files are merged from the last key of the block before on, and
-//!    noted as if all rows of the block were one stretch. The rest then is what memtables have, until the block's end.
+//! 1. The *base* are the oldest runs, as many as have each wanted column once. Of what is younger, files and a part of
+//!    a memtable are *settled*; what was written since still changes. There are deltas where there is no range delete,
+//!    and the scan merges before it filters.
+//! 2. When the base's first run enters a block, and the snapshot sees all of it and of what is settled, its delta is
+//!    taken from the cache, or found out: what is settled is merged from the last key of the block before on, and noted
+//!    as if all rows of the block were one stretch. Until the block's end the rest then is what still changes, and the
+//!    runs above the base take no part.
 //! 3. Of each stretch the values of the delta are written to cells before those of the rest are, its rows that are gone
-//!    are left out, and its new rows put among those of the rest ([`super::inserts`]).
+//!    are left out, and its new rows put among those of the rest ([`super::inserts`]). A row whose tested columns have
+//!    other values is decided by itself, and so is each new one.
 //! 4. Where a delta does not do, the rest is all sources again, from the next key on, until the next block. That is so
-//!    where the rest has something of a row that is new or gone in the delta, or a key before a new row in front of a
-//!    stretch; where a change cannot be noted; and in blocks that the scan does not read as a whole.
+//!    where the rest has something of a row that is new or gone in the delta, or has another value in a tested column;
+//!    where it has a key before a new row in front of a stretch; where a change cannot be noted; and in blocks that the
+//!    scan does not read as a whole.
 //!
 //! Cost: for each changed cell a copy; for each block and scan a look into the cache. Memory: about eight bytes for
 //! each cell, in the block cache.
@@ -65,15 +68,21 @@ pub(crate) struct DeltaParts {
     pub(crate) settled: (Vec<Source>, Vec<usize>),
     /// The same files.
     pub(crate) files: Vec<Arc<SstFile>>,
-    /// What of the memtable is settled.
-    pub(crate) memtable: Option<Settled>,
+    pub(crate) memtable: Option<SettledPart>,
+}
+
+/// What of a memtable is settled, and the first and the last key of all of it.
+pub(crate) struct SettledPart {
+    pub(crate) part: Settled,
+    pub(crate) first: Vec<u8>,
+    pub(crate) last: Vec<u8>,
 }
 
 /// The deltas of a scan.
 pub(super) struct Deltas {
     base: Vec<usize>,
     files: Vec<Arc<SstFile>>,
-    memtable: Option<Settled>,
+    memtable: Option<SettledPart>,
     /// What sees all that is settled, and nothing else.
     snapshot: SequenceNumber,
     settled: MergedSources,
@@ -115,8 +124,8 @@ impl Deltas {
         Self {
             base: parts.base,
             files: parts.files,
+            snapshot: parts.memtable.as_ref().map_or(snapshot, |memtable| memtable.part.snapshot),
             memtable: parts.memtable,
-            snapshot: parts.memtable.map_or(snapshot, |memtable| memtable.snapshot),
             settled: MergedSources::new(parts.settled),
             settled_at: None,
             other: MergedSources::new(parts.unsettled),
@@ -155,7 +164,8 @@ impl Deltas {
         self.in_use.as_ref()?;
         let last = self.last.as_slice();
         let behind = self.files.iter().filter(|file| file.largest() > last).map(|file| file.smallest().max(last));
-        behind.chain(self.memtable.map(|_| last)).min()
+        let memtable = self.memtable.iter().filter(|memtable| memtable.last.as_slice() > last);
+        behind.chain(memtable.map(|memtable| memtable.first.as_slice().max(last))).min()
     }
 
     /// Whether a row of the block has another value in a tested column.
@@ -199,6 +209,13 @@ impl Deltas {
         self.files.iter().filter(move |file| file.smallest() <= self.last.as_slice() && is_behind(file))
     }
 
+    /// The settled part of a memtable, likewise.
+    fn memtable_of_block(&self) -> Option<&Settled> {
+        let memtable = self.memtable.as_ref()?;
+        let is_behind = self.before.as_deref().is_none_or(|before| memtable.last.as_slice() > before);
+        (memtable.first <= self.last && is_behind).then_some(&memtable.part)
+    }
+
     /// Makes `identity` that of the delta of a block of this number: that and the columns, which name it, what is
     /// settled, and the last key before: the file before may be another. Another one of that name is out of date.
     fn identify(&mut self, number: usize) {
@@ -208,9 +225,9 @@ impl Deltas {
         let name = [number as u64, self.columns.len() as u64].into_iter().chain(columns);
         name.for_each(|part| identity.extend_from_slice(&part.to_le_bytes()));
         self.name_len = identity.len();
-        let memtable = self.memtable.iter().flat_map(|memtable| [memtable.first, memtable.snapshot]);
+        let memtable = self.memtable_of_block().into_iter().flat_map(|memtable| [memtable.first, memtable.snapshot]);
         let settled: Vec<u64> = memtable.chain(self.files_of_block().map(|file| file.number())).collect();
-        let counts = [u64::from(self.memtable.is_some()), settled.len() as u64];
+        let counts = [u64::from(self.memtable_of_block().is_some()), settled.len() as u64];
         counts.into_iter().chain(settled).for_each(|part| identity.extend_from_slice(&part.to_le_bytes()));
         let before = self.before.as_deref().unwrap_or_default();
         let before_len = self.before.as_ref().map_or(u64::MAX, |before| before.len() as u64);
@@ -304,7 +321,7 @@ impl BlockScan {
         if deltas.files_of_block().any(|file| file.max_sequence() > deltas.snapshot) {
             return Ok(None);
         }
-        if deltas.files_of_block().next().is_none() && deltas.memtable.is_none() {
+        if deltas.files_of_block().next().is_none() && deltas.memtable_of_block().is_none() {
             return Ok(Some(PositionalDelta::none()));
         }
         let file = file.clone();

@@ -76,7 +76,7 @@ use crate::traces::ScanTally;
 pub use plan::FilterPlan;
 pub use told::{ToldColumn, ToldRows};
 
-pub(crate) use deltas::DeltaParts;
+pub(crate) use deltas::{DeltaParts, SettledPart};
 pub(crate) use layer_run::LayerRun;
 pub(crate) use row_filter::RowFilter;
 

@@ -155,7 +155,7 @@ struct Sources<'a> {
     range_delete_kinds: Vec<usize>,
     /// Those that are read block by block.
     layer_runs: Vec<LayerRunSource<'a>>,
-    /// The files of the others.
+    /// The files of the others, where memtables are not wanted.
     files: Vec<Arc<SstFile>>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
@@ -321,7 +321,10 @@ impl<'a> Sources<'a> {
             }
             cursor => cursor,
         };
-        self.files.extend(files.iter().map(|file| file.sst.clone()));
+        // Other reads cost no more for many files.
+        if wanted.without == Some(Without::Memtables) {
+            self.files.extend(files.iter().map(|file| file.sst.clone()));
+        }
         let source = match &wanted.tally {
             Some(tally) => Source::Traced(Box::new(TracedRun::new(cursor, level, run.format, tally.clone()))),
             None => cursor.into(),

@@ -86,11 +86,11 @@ pub(super) struct Deltas {
     /// What sees all that is settled, and nothing else.
     snapshot: SequenceNumber,
     settled: MergedSources,
-    /// The last key of the block of which the settled files were read last.
+    /// The last key of the block of which what is settled was read last.
     settled_at: Option<Vec<u8>>,
     /// What is not the rest: what still changes, or all sources while a delta is in use.
     other: MergedSources,
-    /// File and number of the block that the layer's first run is in, and its last key.
+    /// File and number of the block that the base's first run is in, and its last key.
     block: Option<(u64, usize)>,
     last: Vec<u8>,
     /// That of the block before; `None` before the first key of all.
@@ -236,6 +236,11 @@ impl Deltas {
         self.identity = identity;
     }
 
+    /// The first key that may be behind the block before.
+    fn behind_before(&self) -> Vec<u8> {
+        self.before.as_deref().map_or_else(Vec::new, |before| [before, &[0]].concat())
+    }
+
     /// The first part of `identity`.
     fn name(&self) -> &[u8] {
         &self.identity[..self.name_len]
@@ -274,8 +279,7 @@ impl BlockScan {
                 self.change_rest(deltas, &from)?;
             }
             (None, true) => {
-                let mut from = deltas.before.clone().unwrap_or_default();
-                from.push(0);
+                let from = deltas.behind_before();
                 self.change_rest(deltas, &from)?;
             }
             (None, false) => {}
@@ -298,6 +302,10 @@ impl BlockScan {
             }
         }
         self.exchange_rest(&mut deltas.other);
+        self.seek_rest(from)
+    }
+
+    fn seek_rest(&mut self, from: &[u8]) -> Result<()> {
         self.rest.seek(from, Trailer::NEWEST)?;
         self.touched.restart();
         self.pass_touched()
@@ -411,18 +419,12 @@ impl BlockScan {
         }
     }
 
-    /// Has the settled files, which are the rest for now, stand behind the block before.
+    /// Has what is settled, which is the rest for now, stand behind the block before.
     fn seek_settled(&mut self, deltas: &Deltas) -> Result<()> {
         if deltas.before.is_some() && deltas.settled_at == deltas.before {
             return Ok(());
         }
-        let mut from = deltas.before.clone().unwrap_or_default();
-        if deltas.before.is_some() {
-            from.push(0);
-        }
-        self.rest.seek(&from, Trailer::NEWEST)?;
-        self.touched.restart();
-        self.pass_touched()
+        self.seek_rest(&deltas.behind_before())
     }
 
     /// Whether a delta is in use.

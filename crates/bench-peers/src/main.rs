@@ -74,13 +74,16 @@ struct Line {
     #[arg(long, value_name = "DIRECTORY")]
     svg_dir: Option<PathBuf>,
     /// Of the experiments `dictionary-…` only these contenders: columnar, rows, rocksdb, blobdb, ...; of `buffer`:
-    /// buffer, leveled, rocksdb, ...
+    /// buffer, leveled, rocksdb, ...; of `transformations`: no-transform, protobuf/augment, rocksdb, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     contenders: Vec<String>,
     /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5,
     /// ...; of `buffer` only the cells: disk/range-hot, zipfian, ...
     #[arg(long, value_delimiter = ',', value_name = "TABLE")]
     cells: Vec<String>,
+    /// Columns of the table of `laser-hw`: the paper has 30 and 100.
+    #[arg(long, default_value_t = 30)]
+    columns: usize,
     /// Run an experiment of the papers with rivals beside it, instead of the comparison.
     #[arg(long, value_enum)]
     experiment: Option<Experiment>,
@@ -175,7 +178,7 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
             report.flights = Some(run_flights(&settings, &analytics::RIVALS)?);
         }
         Experiment::LaserHw => {
-            let settings = LaserSettings { scale, ..LaserSettings::new(&line.directory) };
+            let settings = LaserSettings { scale, columns: line.columns, ..LaserSettings::new(&line.directory) };
             // The row store first, as the pair is made up.
             let rivals = [
                 HybridRival { name: "PostgreSQL", load: &postgresql::load },
@@ -189,7 +192,7 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
         Experiment::DictionaryStages => run_dictionary_part(line, DictionaryPart::Stages, &mut report)?,
         Experiment::Transformations => {
             let settings = TransformationSettings::new(&line.directory).scaled(scale);
-            let settings = TransformationSettings { repetitions, ..settings };
+            let settings = TransformationSettings { repetitions, contenders: line.contenders.clone(), ..settings };
             report.transformations = Some(run_transformations(&settings, Some(&transformations::open))?);
         }
     }

@@ -102,6 +102,14 @@ impl KeyValueStore for RocksStore {
         Ok(self.scan(iterator, count as u64, visit)? as usize)
     }
 
+    fn scan_range(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<u64> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(to);
+        let mut iterator = self.db.raw_iterator_opt(options);
+        iterator.seek(from);
+        self.scan(iterator, u64::MAX, visit)
+    }
+
     fn scan_all(&self, visit: Visit<'_>) -> Result<u64> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);

@@ -79,7 +79,7 @@ pub struct BenchArgs {
     pub writers: Vec<String>,
     /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only,
     /// read-only-beside, leveled, two-phase, buffer, buffer-successors, stepped-merge, admit-inputs, successors,
-    /// warm-everything.
+    /// warm-everything; of `transformations`: no-transform, protobuf/split, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub contenders: Vec<String>,
     /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
@@ -334,7 +334,8 @@ impl BenchArgs {
         transformations::TransformationSettings {
             seed: self.seed,
             repetitions: self.repetitions,
-            writers: self.writers.clone(),
+            contenders: if self.writers.is_empty() { &self.contenders } else { &self.writers }.clone(),
+            writes_only: !self.writers.is_empty(),
             ..transformations::TransformationSettings::new(&self.directory).scaled(self.scale)
         }
     }

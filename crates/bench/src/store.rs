@@ -90,6 +90,30 @@ pub trait KeyValueStore: Send + Sync {
     /// Visits up to `count` entries from the first at or after `key`, and returns how many there were.
     fn scan_from(&self, key: &[u8], count: usize, visit: Visit<'_>) -> Result<usize>;
 
+    /// Visits every entry with a key in `[from, to)`, and returns how many there were. Unless a store knows better, by
+    /// pieces of which the last may be read in vain.
+    fn scan_range(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<u64> {
+        const PIECE: usize = 64;
+        let (mut next, mut found) = (from.to_vec(), 0);
+        loop {
+            let (mut last, mut ended) = (Vec::new(), false);
+            let count = self.scan_from(&next, PIECE, &mut |key, value| {
+                ended |= key >= to;
+                if !ended {
+                    visit(key, value);
+                    found += 1;
+                    last.clear();
+                    last.extend_from_slice(key);
+                }
+            })?;
+            if ended || count < PIECE {
+                return Ok(found);
+            }
+            last.push(0);
+            next = last;
+        }
+    }
+
     /// Visits every entry, and returns how many there were.
     fn scan_all(&self, visit: Visit<'_>) -> Result<u64>;
 

@@ -7,8 +7,8 @@
 //!   bytes    varint number, raw bytes for the two fences, a column group (tag 12, left out for whole rows), offset and
 //!            length as varints (tag 13, of columnar files only: the directory of their columns), nothing (tag 14: the
 //!            filter has no keys, but prefixes of keys alone), which prefixes of keys the filter has (tag 133, left
-//!            out where it has none: `encoding::KeyPrefixes`), or the marks as a varint (tag 134, left out where they
-//!            are not known)
+//!            out where it has none: `encoding::KeyPrefixes`), the marks as a varint (tag 134, left out where they are
+//!            not known), or nothing (tag 136: no two entries have one key)
 //! ```
 //!
 //! A reader skips unknown tags from 128 on and refuses a file with an unknown tag below.
@@ -71,6 +71,9 @@ pub struct Properties {
     /// What the entries say something of, as a set of bits that mean what the writer wants them to; `None` if that is
     /// not known.
     pub marks: Option<u64>,
+    /// Whether no two entries have the same key. Files that were written before this was noted say nothing, which is
+    /// `false`.
+    pub distinct_keys: bool,
 }
 
 const SMALLEST: u64 = 9;
@@ -84,6 +87,7 @@ const ORIGIN: u64 = 132;
 const PREFIXES: u64 = 133;
 const MARKS: u64 = 134;
 const STATISTICS: u64 = 135;
+const DISTINCT_KEYS: u64 = 136;
 
 /// Those below 128 that a file may do without.
 const OPTIONAL: [u64; 3] = [GROUP, COLUMNS, FILTER_LACKS_KEYS];
@@ -151,8 +155,10 @@ impl Properties {
                 fields.push((tag, bytes));
             }
         }
-        if self.filter_lacks_keys {
-            fields.push((FILTER_LACKS_KEYS, Vec::new()));
+        for (tag, flag) in [(FILTER_LACKS_KEYS, self.filter_lacks_keys), (DISTINCT_KEYS, self.distinct_keys)] {
+            if flag {
+                fields.push((tag, Vec::new()));
+            }
         }
         fields.push((COMPRESSION, self.compression.as_bytes().to_vec()));
         if !origin.is_empty() {
@@ -219,10 +225,8 @@ impl Properties {
             }
             COLUMNS => self.columns = part_at(bytes)?,
             STATISTICS => self.statistics = part_at(bytes)?,
-            FILTER_LACKS_KEYS => match bytes {
-                [] => self.filter_lacks_keys = true,
-                _ => return Err(Error::corruption("malformed property").expected("no bytes", bytes.len())),
-            },
+            FILTER_LACKS_KEYS => self.filter_lacks_keys = flag(bytes)?,
+            DISTINCT_KEYS => self.distinct_keys = flag(bytes)?,
             PREFIXES => self.prefixes = Some(KeyPrefixes::decode(bytes)?),
             MARKS => {
                 let mut reader = Reader::new(bytes);
@@ -262,6 +266,14 @@ impl Properties {
     }
 }
 
+/// A property that says what it says by being there.
+fn flag(bytes: &[u8]) -> Result<bool> {
+    match bytes {
+        [] => Ok(true),
+        _ => Err(Error::corruption("malformed property").expected("no bytes", bytes.len())),
+    }
+}
+
 fn part_at(bytes: &[u8]) -> Result<BlockHandle> {
     let mut reader = Reader::new(bytes);
     let part = BlockHandle { offset: reader.varint()?, len: reader.varint()? };
@@ -282,6 +294,17 @@ mod tests {
         let grouped = Properties { group, marks: Some(u64::MAX), ..rows };
         assert_eq!(Properties::parse(&grouped.encode()).unwrap(), grouped);
         assert!(grouped.encode().len() > bytes.len());
+    }
+
+    #[test]
+    fn that_keys_are_distinct_is_said_by_a_tag_without_bytes() {
+        let silent = Properties { entry_count: 1, ..Properties::default() };
+        let distinct = Properties { distinct_keys: true, ..silent.clone() };
+        let payload = distinct.encode();
+        assert_eq!(payload, [&silent.encode()[..], b"\x88\x01\0"].concat());
+        assert_eq!(Properties::parse(&payload).unwrap(), distinct);
+        let damaged = [&silent.encode()[..], b"\x88\x01\x01\x01"].concat();
+        assert!(Properties::parse(&damaged).unwrap_err().is_corruption());
     }
 
     #[test]

@@ -184,6 +184,9 @@ impl<B: BlockPosition> Verifier<'_, B> {
         }
         let is_second = self.last.as_ref().is_some_and(|(last_key, _)| last_key.as_slice() == key);
         let is_plain = trailer.operation() == Operation::Put && !is_second;
+        if is_second && self.file.properties().distinct_keys {
+            return fault("a second entry of a key in a file that says it has none");
+        }
         if !is_plain && self.cells.as_ref().is_some_and(CellCheck::says_plain) {
             return fault("an entry that the file's statistics deny");
         }

@@ -218,7 +218,7 @@ impl SstWriter {
             prefixes: options.prefixes.map(|prefixes| PrefixHashes::new(prefixes, has_keys)),
             range_deletes: Vec::new(),
             first_key: None,
-            properties: Properties::default(),
+            properties: Properties { distinct_keys: true, ..Properties::default() },
             columns: None,
             schema: None,
             summaries: SummaryBuilder::default(),
@@ -367,6 +367,7 @@ impl SstWriter {
         }
         self.properties.entry_count += 1;
         self.properties.delete_count += u64::from(trailer.operation() == Operation::Delete);
+        self.properties.distinct_keys &= !same_key;
         self.properties.raw_key_bytes += key.len() as u64;
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);

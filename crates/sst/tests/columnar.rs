@@ -384,7 +384,9 @@ fn repeated_texts_make_a_dictionary_and_dense_keys_take_no_room() {
     assert!(summary.raw_value_bytes > 20_000 * 40);
 }
 
-const GOLDEN: &str = "tests/golden/format-5-statistics.sst";
+const GOLDEN: &str = "tests/golden/format-5-distinct-keys.sst";
+/// As it was written before files said that their keys are distinct.
+const GOLDEN_SILENT: &str = "tests/golden/format-5-statistics.sst";
 /// As it was written before files had statistics.
 const GOLDEN_WITHOUT_STATISTICS: &str = "tests/golden/format-5-gaps-in-keys.sst";
 /// As version 3 wrote it.
@@ -524,23 +526,25 @@ fn the_golden_file_is_read_and_written() {
     }
     let golden = std::fs::read(GOLDEN).unwrap();
     assert!(golden == bytes, "the writer writes another file than the golden one");
-    let [without_statistics, without_gaps] =
-        [GOLDEN_WITHOUT_STATISTICS, GOLDEN_WITHOUT_GAPS].map(|path| std::fs::read(path).unwrap());
+    let [silent, without_statistics, without_gaps] =
+        [GOLDEN_SILENT, GOLDEN_WITHOUT_STATISTICS, GOLDEN_WITHOUT_GAPS].map(|path| std::fs::read(path).unwrap());
     let files = [
-        (golden, ColumnarFormat::KeysWithGaps, true),
-        (without_statistics, ColumnarFormat::KeysWithGaps, false),
-        (without_gaps, ColumnarFormat::Plain, false),
+        (golden, ColumnarFormat::KeysWithGaps, true, true),
+        (silent, ColumnarFormat::KeysWithGaps, true, false),
+        (without_statistics, ColumnarFormat::KeysWithGaps, false, false),
+        (without_gaps, ColumnarFormat::Plain, false, false),
     ];
-    let found = files.map(|(bytes, format, has_statistics)| {
+    let found = files.map(|(bytes, format, has_statistics, distinct_keys)| {
         let footer_at = bytes.len() - FOOTER_LEN;
         assert_eq!(Footer::parse(&bytes[footer_at..], 8, footer_at as u64).unwrap().columnar, Some(format));
         let file = open(&bytes).unwrap();
         assert_eq!(file.verify(|_| {}).unwrap().entries, 200);
         assert_eq!(file.column_statistics().unwrap().is_some(), has_statistics);
+        assert_eq!(file.properties().distinct_keys, distinct_keys);
         scan(&mut RunCursor::new([file], CursorOptions::default()))
     });
     assert_eq!(found[0].len(), 200);
-    assert!(found[0] == found[1] && found[1] == found[2], "the versions differ in what they hold");
+    assert!(found.iter().all(|other| *other == found[0]), "the versions differ in what they hold");
 }
 
 #[test]

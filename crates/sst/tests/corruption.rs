@@ -193,6 +193,27 @@ fn resealed_garbage_never_panics() {
     }
 }
 
+/// Readers take a file at its word that it has one entry of each key: verification does not.
+#[test]
+fn a_file_that_denies_a_second_entry_of_a_key_is_detected() {
+    let (bytes, _) = small_file(Compression::None);
+    let part = footer(&bytes).properties;
+    let (from, to) = (part.offset as usize, (part.offset + part.len) as usize);
+    let (payload, kind) = open_block(&bytes[from..to], FILE_NUMBER, part.offset).unwrap();
+    let honest = Properties::parse(payload).unwrap();
+    assert!(!honest.distinct_keys && honest.compression.len() > 3);
+    // As long as before: what the tag takes is taken from a text that nobody reads.
+    let compression = honest.compression[3..].to_owned();
+    let denying = Properties { distinct_keys: true, compression, ..honest }.encode();
+    assert_eq!(denying.len(), payload.len());
+    let mut sealed = [&bytes[..from], &denying].concat();
+    seal_block(&mut sealed, from, kind, FILE_NUMBER, part.offset);
+    sealed.extend_from_slice(&bytes[to..]);
+    let error = open(sealed).unwrap().verify(|_| {}).unwrap_err();
+    assert_named(&error);
+    assert!(error.to_string().contains("second entry"), "{error}");
+}
+
 fn drain<C: mycelium_base::Cursor>(cursor: &mut C, random: &mut SmallRng) -> Result<()> {
     match random.random_range(0..4) {
         0 => cursor.seek_to_first()?,

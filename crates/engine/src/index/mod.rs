@@ -29,6 +29,7 @@
 //! | `build` | what was there before the index |
 //! | `unfit` | rows that an index cannot hold |
 //! | `read` | lookups |
+//! | `newer` | whether a row has changed since its entry was made |
 //! | `check` | table and index compared |
 
 mod ahead;
@@ -40,6 +41,7 @@ mod derive;
 mod indexed;
 mod load;
 mod manage;
+mod newer;
 mod prepare;
 mod purge;
 mod read;

@@ -4,10 +4,9 @@
 //!
 //! 1. Merge the derived table's memtables and runs within the bounds; per derived key the newest entry at or before `s`
 //!    that no removal names ([`mycelium_merge::ExactCursor`]) is a *candidate* `(row key, q)`.
-//! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete,
-//!    then the candidate is the row's visible version. Files whose largest number is not above `q` are passed over
-//!    unread, a snapshot filter from below, and so are blocks, by the file's index. It answers alone if what is asked
-//!    for is indexed, covered, or in the key.
+//! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete
+//!    (`newer`), then the candidate is the row's visible version. It answers alone if what is asked for is indexed,
+//!    covered, or in the key.
 //! 3. Otherwise the row is read at `s` and its indexed values are compared with the candidate's (of a flat-map, what is
 //!    derived from it): equal, and it is answered with; else the candidate is stale and passed over. Equal keys are
 //!    entries of one row, so no row comes twice.
@@ -22,23 +21,21 @@
 //! memory.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc_swap::Guard;
-use mycelium_base::hash::hash_key;
 use mycelium_base::{
     ColumnSet, Error, ErrorKind, Group, GroupFormat, Operation, ReadCounters, Result, RowFormatKind, SequenceNumber,
-    Trailer,
 };
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{Datum, PackedLayout, key};
 use mycelium_merge::{ExactCursor, MergingCursor};
-use mycelium_sst::{GetScratch, KeyBits};
+use mycelium_sst::GetScratch;
 use mycelium_transform::Deriver;
 
 use super::definition::IndexShared;
 use super::manage::Index;
+use super::newer::{Feeds, Span, has_newer};
 use super::source::IndexSource;
 use super::unfit::refused_row;
 use crate::database::Inner;
@@ -189,6 +186,8 @@ struct Lookup {
     read: Vec<usize>,
     /// Whether entries hold all that is asked for.
     is_covered: bool,
+    /// Where what entries are made of is.
+    feeds: Feeds,
     /// Keeps the versions from being dropped.
     _snapshot: Option<Snapshot>,
 }
@@ -212,7 +211,11 @@ impl Lookup {
         };
         let is_covered = projection.iter().all(|&column| held(column));
         let read = source.on().iter().chain(&projection).copied().collect();
-        Self { table, state, index, sequence, projection, wanted, read, is_covered, _snapshot: snapshot.cloned() }
+        let others = schema.value_columns();
+        let others = table.formats.as_ref().map_or(&others, |formats| formats.whole.columns());
+        let feeds = Feeds::new(&state.tree, &source.fed_by(others));
+        let _snapshot = snapshot.cloned();
+        Self { table, state, index, sequence, projection, wanted, read, is_covered, feeds, _snapshot }
     }
 }
 
@@ -275,8 +278,8 @@ impl IndexedRows {
         let index = &lookup.index.index;
         let (values, row_key) = index.decode_key(entries.key())?;
         if lookup.is_covered && entries.sequence() >= lookup.index.status.trusted_from && says_all(lookup, &values) {
-            let (base, range) = (&*lookup.table, (entries.sequence(), lookup.sequence));
-            if !has_newer(base, &lookup.state, row_key, range, scratch, counters)? {
+            let span = Span { after: entries.sequence(), upto: lookup.sequence, has_version: true };
+            if !has_newer(&lookup.table, (&lookup.state, &lookup.feeds), row_key, span, scratch, counters)? {
                 found.index_only += 1;
                 let derived = derived_entry(index, &values, entries.value());
                 let values = entry_datums(index, &lookup.projection, &values, row_key, entries.value())?;
@@ -435,69 +438,6 @@ impl ReadRow {
     }
 }
 
-/// Whether the table has an entry for `key`, or a range delete over it, with a sequence number in `(after, upto]`.
-fn has_newer(
-    table: &TableShared,
-    state: &TableState,
-    key: &[u8],
-    (after, upto): (SequenceNumber, SequenceNumber),
-    scratch: &mut GetScratch,
-    counters: &mut ReadCounters,
-) -> Result<bool> {
-    let hash = hash_key(key);
-    for memtable in state.memtables() {
-        if memtable.sequence_range().is_none_or(|(oldest, newest)| newest <= after || oldest > upto) {
-            continue;
-        }
-        counters.memtables_searched += 1;
-        if memtable.covering_range_delete(key, upto).is_some_and(|sequence| sequence > after) {
-            return Ok(true);
-        }
-        if let Some((trailer, _)) = memtable.get_hashed(key, hash, upto).next()
-            && trailer.sequence() > after
-        {
-            return Ok(true);
-        }
-    }
-    let (snapshot_filter, mut bits) = (table.definition.options.snapshot_filter, KeyBits::new(hash));
-    for ((_, run), fences) in state.tree.fenced_runs() {
-        counters.files_considered += 1;
-        let Some((at, filters)) = run.find(&fences, key) else {
-            counters.files_skipped_by_fence += 1;
-            continue;
-        };
-        let file = &run.files[at];
-        if file.meta.max_sequence <= after || (snapshot_filter && filters.oldest() > upto) {
-            counters.files_skipped_by_snapshot += 1;
-            continue;
-        }
-        if filters.has_range_deletes()
-            && file.sst.range_deletes().covering(key, upto).is_some_and(|sequence| sequence > after)
-        {
-            return Ok(true);
-        }
-        if !filters.may_contain(&mut bits, |hash| file.sst.may_contain(hash)) {
-            counters.files_skipped_by_bloom += 1;
-            continue;
-        }
-        // Rows that were loaded at once, or that nobody changed since their numbers were dropped, share a number with
-        // their whole block.
-        if file.sst.is_unchanged_since(key, after)? {
-            continue;
-        }
-        counters.files_searched += 1;
-        let mut is_newer = false;
-        file.sst.get(key, upto, scratch, counters, &mut |trailer: Trailer, _: &[u8]| {
-            is_newer = trailer.sequence() > after;
-            ControlFlow::Break(())
-        })?;
-        if is_newer {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// The keys of the rows that have the values of `prefix` in an index that is built.
 pub(super) fn holders(
     table: &Arc<TableShared>,
@@ -574,7 +514,8 @@ impl RowCheck {
     pub(super) fn has_changed_since(&mut self, earlier: SequenceNumber, key: &[u8]) -> Result<bool> {
         let Self { lookup, counters, scratch, .. } = self;
         let (_, row_key) = lookup.index.index.decode_key(key)?;
-        has_newer(&lookup.table, &lookup.state, row_key, (earlier, lookup.sequence), scratch, counters)
+        let span = Span { after: earlier, upto: lookup.sequence, has_version: false };
+        has_newer(&lookup.table, (&lookup.state, &lookup.feeds), row_key, span, scratch, counters)
     }
 }
 
@@ -602,9 +543,9 @@ pub(super) fn check_entries(
     while rows.entries.valid() {
         let IndexedRows { lookup, entries, counters, scratch, comparison, .. } = &mut rows;
         let (values, row_key) = index.index.decode_key(entries.key())?;
-        let range = (entries.sequence(), lookup.sequence);
-        let is_trusted = range.0 >= index.status.trusted_from
-            && !has_newer(table, &lookup.state, row_key, range, scratch, counters)?;
+        let span = Span { after: entries.sequence(), upto: lookup.sequence, has_version: true };
+        let is_trusted = span.after >= index.status.trusted_from
+            && !has_newer(table, (&lookup.state, &lookup.feeds), row_key, span, scratch, counters)?;
         let row = match ReadRow::get(lookup, row_key, counters)? {
             Some(row) => comparison.bears_out(lookup, entries.key(), row_key, &row)?,
             None => None,

@@ -4,6 +4,9 @@
 //! Its client is our own code, so that only where the work is done differs: it cuts a Protobuf row into its groups with
 //! one walk over it, converts a row with the parser that reads it, and puts all that comes of a row with one write.
 //! What belongs together lies together: keys of the groups, and of the index, begin with a byte that says of which.
+//!
+//! The index is read, too (Q4, Q5): an entry's key has the number and the row's key, so that a range of numbers is one of
+//! entries, and a point one entry and one row.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +17,16 @@ use mycelium_encoding::{DatumRef, FragmentFormat, Reshape};
 
 use super::queries::Query;
 use super::records::{COLUMNS, QUERIED, Records};
-use super::stores::{RowStore, Transformed, sst_bytes_in};
+use super::stores::{RowStore, Transformed, numbers_from, sst_bytes_in, weigh_text, weigh_value};
 use super::variants::Variant;
 use crate::store::{KeyValueStore, Result};
 
 /// Columns of a group.
 const GROUP: usize = 4;
+/// What the keys of rows begin with where there is an index.
+const OF_ROWS: u8 = 0;
+/// What the keys of its entries begin with; the number follows, and the row's key.
+const OF_ENTRIES: u8 = 1;
 
 /// What is done with a row.
 enum Work {
@@ -63,6 +70,7 @@ pub(super) struct RivalAtWrite {
     store: Box<dyn KeyValueStore>,
     directory: PathBuf,
     records: Arc<Records>,
+    record_count: u64,
     work: Work,
     scratch: RowScratch,
     cuts: Cuts,
@@ -79,11 +87,13 @@ impl RivalAtWrite {
         directory: &Path,
         variant: Variant,
         records: Arc<Records>,
+        record_count: u64,
     ) -> Result<Self> {
         let work = Work::of(variant, &records)?;
         let pairs = vec![<(Vec<u8>, Vec<u8>)>::default(); COLUMNS / GROUP];
         let (scratch, cuts, value, packed) = Default::default();
-        Ok(Self { store, directory: directory.to_path_buf(), records, work, scratch, cuts, value, packed, pairs })
+        let directory = directory.to_path_buf();
+        Ok(Self { store, directory, records, record_count, work, scratch, cuts, value, packed, pairs })
     }
 
     /// Makes the pairs of a row, whose stored form is in `value`; how many they are.
@@ -120,14 +130,48 @@ impl RivalAtWrite {
                 let DatumRef::UInt64(number) = row[QUERIED] else {
                     return Err("the indexed column has numbers".into());
                 };
+                pairs[0].0[0] = OF_ROWS;
                 let entry = &mut pairs[1].0;
-                entry.truncate(1);
-                entry.extend_from_slice(&number.to_be_bytes());
+                entry.clear();
+                entry.extend_from_slice(&entry_bound(number));
                 entry.extend_from_slice(key.as_bytes());
                 Ok(2)
             }
         }
     }
+
+    /// The row whose number is that of record `index`.
+    fn point_by_number(&mut self, index: u64) -> Result<u64> {
+        let number = numbers_from(&self.records, index, 0, self.record_count)[0];
+        let bounds = [number, number.saturating_add(1)].map(entry_bound);
+        let mut keys = Vec::new();
+        let mut visit = |entry: &[u8], _: &[u8]| keys.push([&[OF_ROWS], &entry[bounds[0].len()..]].concat());
+        self.store.scan_range(&bounds[0], &bounds[1], &mut visit)?;
+        let [key] = keys.as_slice() else {
+            return Err(format!("{} rows have the number of record {index}", keys.len()).into());
+        };
+        if !self.store.get(key, &mut self.value)? {
+            return Err(format!("record {index} is not there").into());
+        }
+        let weight = weigh_value(&self.records, &self.value, &mut self.scratch)?;
+        Ok(weight.wrapping_add(weigh_text(std::str::from_utf8(&key[1..])?)))
+    }
+
+    /// The largest of the numbers of [`numbers_from`].
+    fn maximum_by_number(&self, index: u64, rows: u64) -> Result<u64> {
+        let bounds = numbers_from(&self.records, index, rows, self.record_count).map(entry_bound);
+        let mut last = None;
+        let mut visit = |entry: &[u8], _: &[u8]| last = entry[1..].first_chunk().copied();
+        self.store.scan_range(&bounds[0], &bounds[1], &mut visit)?;
+        Ok(last.map_or(0, u64::from_be_bytes))
+    }
+}
+
+/// What comes before the entries of `number` and of those above it.
+fn entry_bound(number: u64) -> [u8; 9] {
+    let mut bound = [OF_ENTRIES; 9];
+    bound[1..].copy_from_slice(&number.to_be_bytes());
+    bound
 }
 
 impl RowStore for RivalAtWrite {
@@ -150,12 +194,16 @@ impl RowStore for RivalAtWrite {
         self.store.settle()
     }
 
-    fn answers(&self, _: Query) -> bool {
-        false
+    fn answers(&self, query: Query) -> bool {
+        matches!(self.work, Work::Augment) && query.is_by_index()
     }
 
-    fn answer(&mut self, _: Query, _: u64, _: u64) -> Result<u64> {
-        Err("only its writes are measured".into())
+    fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64> {
+        match query {
+            Query::IndexPoint => self.point_by_number(index),
+            Query::IndexRange => self.maximum_by_number(index, rows),
+            _ => Err("only its writes and its index are measured".into()),
+        }
     }
 
     fn transformed(&self) -> Option<Transformed> {
@@ -191,7 +239,7 @@ mod tests {
             let directory = tempfile::tempdir().expect("temporary directory");
             let store = crate::MyceliumFactory.open(directory.path(), &StoreOptions::default()).expect("a store");
             let records = Arc::new(Records::new(source).expect("records"));
-            let mut rival = RivalAtWrite::new(store, directory.path(), variant, records.clone()).expect("a rival");
+            let mut rival = RivalAtWrite::new(store, directory.path(), variant, records.clone(), 10).expect("a rival");
             (0..10).for_each(|index| rival.insert(index).expect("a row"));
             let (mut found, mut bytes) = (0, 0);
             let mut visit = |_: &[u8], value: &[u8]| {

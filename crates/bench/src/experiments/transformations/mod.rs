@@ -57,8 +57,10 @@ pub struct TransformationSettings {
     pub range_rows: u64,
     /// Times that every store is filled.
     pub repetitions: u32,
-    /// Only these contenders, by their names in reports, and only their writes; empty is all there is.
-    pub writers: Vec<String>,
+    /// Only these contenders, by their names in reports; empty is all there is.
+    pub contenders: Vec<String>,
+    /// Only their writes.
+    pub writes_only: bool,
     /// Seed of all draws.
     pub seed: u64,
     /// Tell on standard error what is running.
@@ -84,7 +86,8 @@ impl TransformationSettings {
             reads: 80_000,
             range_rows: 100,
             repetitions: 3,
-            writers: Vec::new(),
+            contenders: Vec::new(),
+            writes_only: false,
             seed: 1,
             progress: true,
         }
@@ -141,7 +144,7 @@ pub fn run(settings: &TransformationSettings, rival: Option<OpenRival<'_>>) -> R
         }
         let (runs, mut stores) = family.write()?;
         report.writes.insert(source.name().to_owned(), writes::figures(&runs));
-        if settings.writers.is_empty() {
+        if !settings.writes_only {
             let records = settings.records(&family.records)?;
             report.reads.insert(source.name().to_owned(), reads::measure(&mut stores, records, settings)?);
         }
@@ -167,12 +170,12 @@ struct Family<'a> {
 
 impl Family<'_> {
     fn contenders(&self) -> Vec<Contender> {
-        let writers = &self.settings.writers;
+        let named = &self.settings.contenders;
         let mut contenders = Contender::all(self.source, self.rival.is_some());
         let is_named = |contender: &Contender, name: &String| {
             name == contender.name() || *name == format!("{}/{}", self.source.name(), contender.name())
         };
-        contenders.retain(|contender| writers.is_empty() || writers.iter().any(|name| is_named(contender, name)));
+        contenders.retain(|contender| named.is_empty() || named.iter().any(|name| is_named(contender, name)));
         contenders
     }
 
@@ -185,7 +188,7 @@ impl Family<'_> {
         for repetition in 0..self.settings.repetitions.max(1) {
             let is_last = repetition + 1 == self.settings.repetitions.max(1);
             let mut turns = writes::turns(&contenders);
-            turns.retain(|contender| repetition == 0 || !matches!(contender, Contender::RivalAtWrite(_)));
+            turns.retain(|contender| is_last || !matches!(contender, Contender::RivalAtWrite(_)));
             if repetition % 2 == 1 {
                 turns.reverse();
             }
@@ -194,7 +197,7 @@ impl Family<'_> {
                 let directory = self.directory.join(format!("{}-{}", contender.name(), runs.len()));
                 let mut store = self.open(contender, &directory)?;
                 runs.push(writes::fill(&mut *store, contender, repetition, records, bytes, self.settings)?);
-                let is_kept = is_last && contender.is_read() && self.settings.writers.is_empty();
+                let is_kept = is_last && contender.is_read() && !self.settings.writes_only;
                 if is_kept && !kept.contains_key(&place) {
                     kept.insert(place, (contender, store));
                 } else {
@@ -220,7 +223,8 @@ impl Family<'_> {
             }
             (Contender::RivalAtWrite(variant), Some(open)) => {
                 let store = open(directory, self.settings)?;
-                Ok(Box::new(RivalAtWrite::new(store, directory, variant, self.records.clone())?))
+                let (records, count) = (self.records.clone(), self.settings.records(&self.records)?);
+                Ok(Box::new(RivalAtWrite::new(store, directory, variant, records, count)?))
             }
             (Contender::Rival | Contender::RivalAtWrite(_), None) => Err("no rival was given".into()),
         }
@@ -284,7 +288,12 @@ mod tests {
         assert_eq!(median.count, 3, "warming up does not count");
         assert!(split.p25_us <= split.p50_us && split.p50_us <= split.p75_us, "{split:?}");
         assert_eq!(report.reads["json"]["q7"].len(), 3);
-        assert_eq!(report.reads["protobuf"]["q5"].keys().collect::<Vec<_>>(), ["augment"]);
+        for query in ["q4", "q5"] {
+            let asked = &report.reads["protobuf"][query];
+            assert_eq!(asked.keys().collect::<Vec<_>>(), ["augment", "rocksdb-augment"]);
+            assert!(asked["augment"].over_rocksdb.is_some() && asked["rocksdb-augment"].over_rocksdb.is_none());
+        }
+        assert!(report.index_range_over_scan.is_some_and(|ratio| ratio > 0.0));
         assert!(report.index_point_over_primary.is_some_and(|ratio| ratio > 0.0));
         assert!(report.index_range_over_primary.is_some_and(|ratio| ratio > 0.0));
         assert!(report.table().contains("penalty"));
@@ -298,7 +307,8 @@ mod tests {
                 "mycelium-rows-json",
                 "mycelium-columns-protobuf",
                 "mycelium-rows-protobuf",
-                "mycelium-untransformed-protobuf"
+                "mycelium-untransformed-protobuf",
+                "mycelium-index-protobuf"
             ]
         );
         assert!(!fs::exists(directory.path().join(format!("transformations-{}", std::process::id()))).expect("exists"));

@@ -1,36 +1,42 @@
 //! The plots: the paper's table 2, and its figures 7 (queries of one column), 8 (of whole rows) and 9 (tables whose
-//! rows are not transformed).
+//! rows are not transformed), and table 3 (queries by an index).
 //!
-//! Figures 7 to 9 show the quartiles of latencies, where the paper draws boxes.
+//! Figures 7 to 9, and table 3, show the quartiles of latencies, where the paper draws boxes.
 
 use std::collections::BTreeMap;
 
 use super::TransformationReport;
 use super::reads::ReadFigures;
-use super::variants::{AUGMENT, IDENTITY, PLAIN, RIVAL};
+use super::variants::{AUGMENT, IDENTITY, PLAIN, RIVAL, RIVAL_INDEX};
 use crate::plot::{Axis, BarPlot, NamedPlot};
 
-/// A figure: its file's name, its title, its queries, and its contenders besides RocksDB.
+/// A figure: its file's name, its title, its queries, and its contenders, RocksDB first.
 type Figure = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
-const FIGURES: [Figure; 3] = [
+const FIGURES: [Figure; 4] = [
     (
         "mycelium-columns",
         "Figure 7: a column of a range of rows, and of a row",
         &["q2-range", "q3"],
-        &[PLAIN, "split", "split-convert", "convert"],
+        &[RIVAL, PLAIN, "split", "split-convert", "convert"],
     ),
     (
         "mycelium-rows",
         "Figure 8: whole rows of a range, and a whole row",
         &["q6", "q7"],
-        &[PLAIN, "split", "split-convert", "convert"],
+        &[RIVAL, PLAIN, "split", "split-convert", "convert"],
     ),
     (
         "mycelium-untransformed",
         "Figure 9: tables whose rows stay as they came",
         &["q2-range", "q3", "q6", "q7"],
-        &[PLAIN, IDENTITY, AUGMENT],
+        &[RIVAL, PLAIN, IDENTITY, AUGMENT],
+    ),
+    (
+        "mycelium-index",
+        "Table 3: the maximum of a range of an indexed column, and the row of a value",
+        &["q4", "q5"],
+        &[RIVAL_INDEX, AUGMENT],
     ),
 ];
 
@@ -72,8 +78,8 @@ fn latencies(
     note: &str,
 ) -> Option<NamedPlot> {
     let has = |contender: &&&str| queries.iter().any(|query| of(figures, query, contender).is_some());
-    let ours: Vec<&str> = contenders.iter().filter(has).copied().collect();
-    if ours.iter().all(|name| *name == PLAIN) {
+    let shown: Vec<&str> = contenders.iter().filter(has).copied().collect();
+    if shown.iter().all(|name| [PLAIN, RIVAL, RIVAL_INDEX].contains(name)) {
         return None;
     }
     let quartiles = |figures: &ReadFigures| [figures.p25_us, figures.p50_us, figures.p75_us];
@@ -90,7 +96,7 @@ fn latencies(
             .iter()
             .flat_map(|query| ["p25", "p50", "p75"].map(|it| format!("{} {it}", short(query))))
             .collect(),
-        series: std::iter::once(RIVAL).chain(ours).map(of_contender).collect(),
+        series: shown.into_iter().map(of_contender).collect(),
         stacked: false,
     };
     Some((format!("{name}-{source}"), plot.to_svg()))

@@ -9,8 +9,8 @@ pub(super) enum Query {
     ColumnTable,
     /// Q3: `SELECT Vi FROM T WHERE K = k`.
     ColumnPoint,
-    /// Q4: `SELECT MAX(Vi) FROM T WHERE Vi >= v1 AND Vi < v2`. Asked of stores with an index on that column: without
-    /// one it is a Q2 over the table.
+    /// Q4: `SELECT MAX(Vi) FROM T WHERE Vi >= v1 AND Vi < v2`. Asked of stores with an index on that column, which a
+    /// rival's client keeps: without one it is a Q2 over the table.
     IndexRange,
     /// Q5: `SELECT * FROM T WHERE Vi = v`, alike.
     IndexPoint,
@@ -30,6 +30,11 @@ impl Query {
         Self::RowRange,
         Self::RowPoint,
     ];
+
+    /// Whether it is asked by a secondary index.
+    pub(super) fn is_by_index(self) -> bool {
+        matches!(self, Self::IndexRange | Self::IndexPoint)
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -41,6 +41,9 @@ pub struct TransformationReport {
     /// Median latency of Q4 for each of its rows over that of Q7 in the same table.
     #[serde(default)]
     pub index_range_over_primary: Option<f64>,
+    /// Median latency of Q4 in RocksDB without an index, which is that of Q2 over the table, over that by our index.
+    #[serde(default)]
+    pub index_range_over_scan: Option<f64>,
 }
 
 impl TransformationReport {
@@ -56,6 +59,7 @@ impl TransformationReport {
             convert_saves_percent: None,
             index_point_over_primary: None,
             index_range_over_primary: None,
+            index_range_over_scan: None,
         }
     }
 
@@ -67,11 +71,14 @@ impl TransformationReport {
         let bytes = |name: &str| Some(self.writes.get(SourceFormat::Json.name())?.get(name)?.sst_bytes.median);
         let saved = bytes("convert").zip(bytes(PLAIN)).map(|(converted, plain)| (1.0 - converted / plain) * 100.0);
         self.convert_saves_percent = saved;
-        let median =
-            |query: &str| Some(self.reads.get(SourceFormat::Protobuf.name())?.get(query)?.get(AUGMENT)?.p50_us);
-        let over = |index: &str, primary: &str| Some(median(index)? / median(primary)?);
+        let median = |query: &str, contender: &str| {
+            Some(self.reads.get(SourceFormat::Protobuf.name())?.get(query)?.get(contender)?.p50_us)
+        };
+        let over = |index: &str, primary: &str| Some(median(index, AUGMENT)? / median(primary, AUGMENT)?);
         let of_range = over("q4", "q7").map(|ratio| ratio / self.range_rows.max(1) as f64);
+        let over_scan = median("q2-table", RIVAL).zip(median("q4", AUGMENT)).map(|(scan, index)| scan / index);
         (self.index_point_over_primary, self.index_range_over_primary) = (over("q5", "q7"), of_range);
+        self.index_range_over_scan = over_scan;
         self
     }
 
@@ -100,6 +107,9 @@ impl TransformationReport {
         }
         if let Some(ratio) = self.index_range_over_primary {
             out += &format!("  protobuf q4       augment       p50 for a row {ratio:.2}x that of q7\n");
+        }
+        if let Some(ratio) = self.index_range_over_scan {
+            out += &format!("  protobuf q4       augment       {ratio:.0}x as fast as {RIVAL} without an index\n");
         }
         for (source, queries) in &self.reads {
             for (query, contenders) in queries {

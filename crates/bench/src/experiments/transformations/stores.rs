@@ -156,11 +156,9 @@ impl Ours {
         }
     }
 
-    /// The largest number of those at or above that of record `index` and close enough to be of about `rows` rows.
+    /// The largest of the numbers of [`numbers_from`].
     fn maximum_by_number(&self, index: u64, rows: u64) -> Result<u64> {
-        let width = u64::MAX / self.record_count.max(1) * rows;
-        let from = self.records.with_row(index, |_, row| weigh(row[QUERIED]));
-        let bounds = [DatumRef::UInt64(from), DatumRef::UInt64(from.saturating_add(width))];
+        let bounds = numbers_from(&self.records, index, rows, self.record_count).map(DatumRef::UInt64);
         let bounds = (Bound::Included(&bounds[..1]), Bound::Excluded(&bounds[1..]));
         let mut maximum = 0;
         for row in self.index()?.range(bounds, Some(&[QUERIED]), None)? {
@@ -224,7 +222,7 @@ impl RowStore for Ours {
     }
 
     fn answers(&self, query: Query) -> bool {
-        self.index.is_some() || !matches!(query, Query::IndexRange | Query::IndexPoint)
+        self.index.is_some() || !query.is_by_index()
     }
 
     fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64> {
@@ -327,7 +325,7 @@ impl RowStore for Rival {
     }
 
     fn answers(&self, query: Query) -> bool {
-        !matches!(query, Query::IndexRange | Query::IndexPoint)
+        !query.is_by_index()
     }
 
     fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64> {
@@ -361,13 +359,19 @@ pub(super) fn sst_bytes_in(directory: &Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
+/// The bounds of a range of numbers of about `rows` of `record_count` rows: from that of record `index` on.
+pub(super) fn numbers_from(records: &Records, index: u64, rows: u64, record_count: u64) -> [u64; 2] {
+    let from = records.with_row(index, |_, row| weigh(row[QUERIED]));
+    [from, from.saturating_add(u64::MAX / record_count.max(1) * rows)]
+}
+
 /// What the queried column of a stored value weighs.
 fn weigh_queried(records: &Records, value: &[u8], scratch: &mut RowScratch) -> Result<u64> {
     Ok(weigh_state(records.rows().read_column(value, QUERIED, scratch)?))
 }
 
 /// What all columns of a stored value weigh together.
-fn weigh_value(records: &Records, value: &[u8], scratch: &mut RowScratch) -> Result<u64> {
+pub(super) fn weigh_value(records: &Records, value: &[u8], scratch: &mut RowScratch) -> Result<u64> {
     let mut row = records.rows().read(value, None, scratch)?;
     let mut weight = 0u64;
     for column in 1..=COLUMNS {
@@ -391,7 +395,7 @@ fn weigh(datum: DatumRef<'_>) -> u64 {
     }
 }
 
-fn weigh_text(text: &str) -> u64 {
+pub(super) fn weigh_text(text: &str) -> u64 {
     text.len() as u64 + u64::from(text.as_bytes().last().copied().unwrap_or(0))
 }
 

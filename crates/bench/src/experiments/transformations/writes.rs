@@ -5,7 +5,7 @@
 //!    ([`turns`]).
 //! 2. A run inserts every record once, in random key order, and lasts from the first write until the store is idle: no
 //!    compaction is left that would be due.
-//!    Rivals that work when they write run once, in the first: they take ten times as long as others.
+//!    Rivals that work when they write run once, in the last: they take ten times as long as others.
 //! 3. A penalty is the share of the plain table's rate that is lost, by the run of it beside this one. Ratios to the
 //!    rival are taken within a repetition.
 

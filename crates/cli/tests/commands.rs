@@ -273,6 +273,7 @@ fn inspect_shows_what_the_columns_of_a_columnar_file_take() {
     let parts = shell.json(&["inspect", "sst", &sst]);
     let blocks = parts[0]["blocks"].as_u64().unwrap();
     assert_eq!((&parts[1]["part"], &parts[2]["part"]), (&"keys".into(), &"sequence numbers".into()));
+    assert_eq!(parts[0]["distinct_keys"], true);
     let [kind, score, mark] = [3, 4, 5].map(|at| &parts[at]);
     assert_eq!((&kind["column"], &score["column"], &mark["column"]), (&"kind".into(), &"score".into(), &"mark".into()));
     assert_eq!((kind["dictionary_values"].as_u64(), kind["encodings"]["dictionary"].as_u64()), (Some(5), Some(blocks)));
@@ -291,7 +292,7 @@ fn inspect_shows_what_the_columns_of_a_columnar_file_take() {
     let history = shell.one(&["inspect", "key", "db", "t", "2999"]);
     assert_eq!(history["value"], "kind=kind 4 score=749.75 mark=x");
     let text = String::from_utf8(shell.run(&["inspect", "sst", &sst]).stdout).unwrap();
-    assert!(text.contains("dictionary of 5 in"), "{text}");
+    assert!(text.contains("one entry of each key") && text.contains("dictionary of 5 in"), "{text}");
     assert!(text.contains("kind 0 to kind 4, 0 nulls, about 5 different"), "{text}");
     assert_eq!(kind["distinct_estimate"], 5);
 }

@@ -59,6 +59,7 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
             "bytes": file.size(),
             "in_manifest": live,
             "entries": found.entry_count,
+            "distinct_keys": found.distinct_keys,
             "group": found.group.as_ref().map(|group| group.to_string()),
             "deletes": found.delete_count,
             "range_deletes": found.range_delete_count,
@@ -91,6 +92,9 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
         units::count(found.block_count),
         units::bytes(found.block_size)
     ))?;
+    if found.distinct_keys {
+        out.line("one entry of each key")?;
+    }
     out.line(format_args!(
         "{} of keys and {} of values: {:.2} times the file",
         units::bytes(found.raw_key_bytes),

@@ -105,8 +105,27 @@ pub(super) struct Deltas {
     /// The base, with all of these as targets, and what patches change of them.
     layer: Layer,
     shapes: PatchShapes,
-    /// The tests of values that the filter has, compiled.
-    tests: Vec<(usize, PageTest)>,
+    /// The tests of values that the filter has.
+    tests: Vec<ValueTest>,
+    /// Rows of the block that have other values in tested columns, and whether they pass by these.
+    decided: Vec<(u32, bool)>,
+}
+
+/// The test of a column, for values as they lie in a delta.
+struct ValueTest {
+    column: usize,
+    /// Among those of deltas.
+    place: usize,
+    /// Bytes of a value.
+    width: usize,
+    test: PageTest,
+}
+
+impl ValueTest {
+    #[inline]
+    fn passes(&self, layout: &PackedLayout, value: u128) -> Result<bool> {
+        Ok(self.test.passes_value(layout.slot_value(self.column, &value.to_le_bytes()[..self.width])?))
+    }
 }
 
 /// The delta of the current block.
@@ -140,6 +159,7 @@ impl Deltas {
             layer: Layer::default(),
             shapes: PatchShapes::of_delta(),
             tests: Vec::new(),
+            decided: Vec::new(),
         }
     }
 
@@ -171,7 +191,7 @@ impl Deltas {
     /// Whether a row of the block has another value in a tested column.
     fn is_tested(&self, row: usize) -> bool {
         let Some(InUse { delta, .. }) = &self.in_use else { return false };
-        self.tests.iter().any(|(column, _)| delta.has_cells(self.place_of(*column), &(row..row + 1)))
+        self.tests.iter().any(|test| delta.has_cells(test.place, &(row..row + 1)))
     }
 
     /// The key of the next new row of the delta, if it comes before this row of the block or one before that.
@@ -361,8 +381,12 @@ impl BlockScan {
         deltas.columns.sort_unstable();
         deltas.columns.dedup();
         let schema = self.merge.plan().layout().schema().clone();
-        let compiled = |test: &ColumnTest| PageTest::new(&test.test, &schema.columns()[test.column].ty, None);
-        deltas.tests = tests.iter().map(|test| (test.column, compiled(test))).collect();
+        let value_test = |&ColumnTest { column, ref test }: &ColumnTest| {
+            let ty = &schema.columns()[column].ty;
+            let width = ty.fixed_width().unwrap_or_default();
+            ValueTest { column, place: deltas.place_of(column), width, test: PageTest::new(test, ty, None) }
+        };
+        deltas.tests = tests.iter().map(value_test).collect();
         let target = |(target, &column): (usize, &usize)| {
             let (run, place) = deltas.base.iter().find_map(|&run| Some((run, self.runs[run].place_of(column)?)))?;
             Some(Target { column, target, run, place })
@@ -514,7 +538,9 @@ impl BlockScan {
             Some(_) => {
                 let passing = self.passing_new(deltas, delta, new)?;
                 self.inserts.add_of_delta(passing.into_iter(), delta, first);
-                self.decide_by_delta(deltas, delta, &stretch)?;
+                let mut decided = std::mem::take(&mut deltas.decided);
+                self.decide_by_delta((&*deltas, delta), &stretch, &mut decided)?;
+                deltas.decided = decided;
             }
         }
         if let Some(in_use) = &mut deltas.in_use {
@@ -528,9 +554,8 @@ impl BlockScan {
         let (mut passing, layout) = (Vec::new(), self.merge.plan().layout());
         for number in new {
             let mut passes = true;
-            for (column, test) in &deltas.tests {
-                let value = delta.new_value(deltas.place_of(*column), number);
-                passes = passes && passes_test(layout, *column, test, value)?;
+            for test in &deltas.tests {
+                passes = passes && test.passes(layout, delta.new_value(test.place, number))?;
             }
             let filter = self.filter.as_ref().filter(|_| passes);
             if filter.map_or(Ok(false), |filter| filter.passes_key(delta.new_key(number)))? {
@@ -540,37 +565,42 @@ impl BlockScan {
         Ok(passing)
     }
 
-    /// Decides whether the rows of the stretch pass that have other values in tested columns.
-    fn decide_by_delta(&mut self, deltas: &Deltas, delta: &PositionalDelta, stretch: &Range<usize>) -> Result<()> {
-        let tested = deltas.tests.iter().map(|(column, _)| *column);
-        let mut rows: Vec<u32> =
-            tested.flat_map(|column| delta.cells(deltas.place_of(column), stretch)).map(|(row, _)| row).collect();
-        rows.sort_unstable();
-        rows.dedup();
-        for row in rows {
-            let passes = self.passes_by_delta(deltas, delta, (row as usize, row as usize - stretch.start))?;
-            self.decisions.push((row as usize - stretch.start, passes));
+    /// Decides whether the rows of the stretch pass that have other values in tested columns: first by these, column
+    /// by column, then those that still may by what else is tested.
+    fn decide_by_delta(
+        &mut self,
+        (deltas, delta): (&Deltas, &PositionalDelta),
+        stretch: &Range<usize>,
+        decided: &mut Vec<(u32, bool)>,
+    ) -> Result<()> {
+        decided.clear();
+        for test in &deltas.tests {
+            for (row, value) in delta.cells(test.place, stretch) {
+                decided.push((row, test.passes(self.merge.plan().layout(), value)?));
+            }
+        }
+        // Of a row that has several values the tests that it fails come first.
+        decided.sort_unstable();
+        decided.dedup_by_key(|(row, _)| *row);
+        for &(row, passes) in &*decided {
+            let offset = row as usize - stretch.start;
+            let passes = passes && self.passes_unchanged((deltas, delta), row as usize, offset)?;
+            self.decisions.push((offset, passes));
         }
         Ok(())
     }
 
-    /// Whether a row of the block, at this place of the stretch, passes the tests of values.
-    fn passes_by_delta(
+    /// Whether a row of the block, at this place of the stretch, passes the tests of columns of which the delta has no
+    /// value for it.
+    fn passes_unchanged(
         &mut self,
-        deltas: &Deltas,
-        delta: &PositionalDelta,
-        (row, offset): (usize, usize),
+        (deltas, delta): (&Deltas, &PositionalDelta),
+        row: usize,
+        offset: usize,
     ) -> Result<bool> {
-        let cell = |column: usize| delta.cells(deltas.place_of(column), &(row..row + 1)).next();
-        for (column, test) in &deltas.tests {
-            if let Some((_, value)) = cell(*column)
-                && !passes_test(self.merge.plan().layout(), *column, test, value)?
-            {
-                return Ok(false);
-            }
-        }
+        let is_changed = |column: usize| delta.has_cells(deltas.place_of(column), &(row..row + 1));
         for &run in &self.layers[self.at].runs {
-            if !self.runs[run].passes_but_for(offset, |column| cell(column).is_some())? {
+            if !self.runs[run].passes_but_for(offset, is_changed)? {
                 return Ok(false);
             }
         }
@@ -637,10 +667,4 @@ impl BlockScan {
         }
         Ok(())
     }
-}
-
-/// Whether a value of a column passes a test, given as its bytes.
-fn passes_test(layout: &PackedLayout, column: usize, test: &PageTest, value: u128) -> Result<bool> {
-    let width = layout.schema().columns()[column].ty.fixed_width().unwrap_or_default();
-    Ok(test.passes_value(layout.slot_value(column, &value.to_le_bytes()[..width])?))
 }

@@ -166,7 +166,15 @@ impl GroupValues {
         scratch: &mut RowScratch,
         show: &mut dyn FnMut(usize, ColumnState<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut row = self.fragment.rows().read(value, Some(columns), scratch)?;
+        let rows = self.fragment.rows();
+        // A column alone is found and read in one pass.
+        if columns.len() == 1 {
+            for column in order {
+                show(column, rows.read_column(value, column, scratch)?)?;
+            }
+            return Ok(());
+        }
+        let mut row = rows.read(value, Some(columns), scratch)?;
         for column in order {
             show(column, row.get(column)?)?;
         }

@@ -5,8 +5,8 @@
 //! one walk over it, converts a row with the parser that reads it, and puts all that comes of a row with one write.
 //! What belongs together lies together: keys of the groups, and of the index, begin with a byte that says of which.
 //!
-//! The index is read, too (Q4, Q5): an entry's key has the number and the row's key, so that a range of numbers is one of
-//! entries, and a point one entry and one row.
+//! The index is read, too (Q4, Q5): an entry's key has the number and the row's key, so that a range of numbers is one
+//! of entries, and a point one entry and one row.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

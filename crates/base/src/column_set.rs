@@ -65,6 +65,11 @@ impl ColumnSet {
         is_new
     }
 
+    /// Takes all columns out; keeps the memory.
+    pub fn clear(&mut self) {
+        self.words.clear();
+    }
+
     /// Whether all columns are in `other` too.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words.len() <= other.words.len() && self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)

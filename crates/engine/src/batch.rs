@@ -5,13 +5,14 @@
 use std::sync::Arc;
 
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
-use mycelium_base::{Error, Operation, Result};
+use mycelium_base::{ColumnSet, Error, Operation, Result};
 use mycelium_encoding::DatumRef;
 use mycelium_encoding::row_format::RowScratch;
 
 use crate::index::DerivedAhead;
 use crate::log_record::HEAD_LEN;
 use crate::operations::encode_operation;
+use crate::payload::PayloadValues;
 use crate::table::Table;
 
 /// Operations that are applied atomically, in order: of two of one key the later one counts.
@@ -63,6 +64,8 @@ pub struct WriteBatch {
 pub(crate) struct RowBuffers {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
+    /// The columns that are changed, if it is a patch.
+    pub(crate) changed: ColumnSet,
     pub(crate) scratch: RowScratch,
 }
 
@@ -88,8 +91,25 @@ impl WriteBatch {
     ) -> Result<&mut Self> {
         let operation = self.count;
         self.add_with(table, Operation::Put, encode)?;
-        let Self { derived, buffers: RowBuffers { key, scratch, .. }, .. } = self;
-        derived.add_row((operation, table.id()), (key, row), scratch, &table.database.indexed.load());
+        let Self { derived, buffers, .. } = self;
+        derived.add_row((operation, table.id()), (&buffers.key, row), &table.database.indexed.load());
+        Ok(self)
+    }
+
+    /// Sets a row given as a payload, which `encode` makes key and stored value of. After an error the batch is as
+    /// before.
+    pub(crate) fn put_row_payload(
+        &mut self,
+        table: &Table,
+        (key_values, payload): (&[DatumRef<'_>], &[u8]),
+        encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
+    ) -> Result<&mut Self> {
+        let operation = self.count;
+        self.add_with(table, Operation::Put, encode)?;
+        let rows = table.shared.typed_formats()?.rows();
+        let Self { derived, buffers: RowBuffers { key, value, scratch, .. }, .. } = self;
+        let mut row = PayloadValues::new(rows, key_values, payload, scratch);
+        derived.add_stored((operation, table.id()), (key, &mut row, value), &table.database.indexed.load());
         Ok(self)
     }
 
@@ -103,26 +123,20 @@ impl WriteBatch {
         self.add(table, Operation::Put, key, value)
     }
 
-    /// Sets the row that `encode` makes. After an error the batch is as before.
-    pub(crate) fn put_with(
-        &mut self,
-        table: &Table,
-        encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
-    ) -> Result<&mut Self> {
-        self.add_with(table, Operation::Put, encode)
-    }
-
-    /// Adds the patch that `encode` makes. After an error the batch is as before.
+    /// Adds the patch that `encode` makes, and says which columns it changes. After an error the batch is as before.
     pub(crate) fn patch_with(
         &mut self,
         table: &Table,
         encode: impl FnOnce(&mut RowBuffers) -> Result<()>,
     ) -> Result<&mut Self> {
-        let batch = self.add_with(table, Operation::Patch, encode)?;
+        let operation = self.count;
+        self.add_with(table, Operation::Patch, encode)?;
         if let Some(Err(error)) = table.shared.formats.as_ref().map(|formats| formats.check_takes_patches()) {
-            batch.malformed.get_or_insert(Arc::new(error));
+            self.malformed.get_or_insert(Arc::new(error));
         }
-        Ok(batch)
+        let Self { derived, buffers, .. } = self;
+        derived.add_patch((operation, table.id()), &buffers.changed, &table.database.indexed.load());
+        Ok(self)
     }
 
     fn add_with(
@@ -145,6 +159,7 @@ impl WriteBatch {
         let mut buffers = std::mem::take(&mut self.buffers);
         buffers.key.clear();
         buffers.value.clear();
+        buffers.changed.clear();
         buffers
     }
 

@@ -10,8 +10,9 @@
 //! ([`mycelium_encoding::row_format`]).
 
 use mycelium_base::{ColumnSet, Error, ReadCounters, Result, RowFormatKind, SequenceNumber};
-use mycelium_encoding::row_format::{Covers, RowScratch};
-use mycelium_encoding::{DatumRef, FragmentFormat, key};
+use mycelium_encoding::row_format::{Covers, RowColumns, RowFormat, RowScratch};
+use mycelium_encoding::{ColumnState, DatumRef, FragmentFormat, Schema, key};
+use mycelium_transform::RowValues;
 
 use crate::batch::{RowBuffers, WriteBatch};
 use crate::options::Durability;
@@ -53,7 +54,9 @@ impl WriteBatch {
         payload: &[u8],
         nulls: &ColumnSet,
     ) -> Result<&mut Self> {
-        self.put_with(table, |buffers| table.encode_payload(key_values, (payload, nulls), Covers::Row, buffers))
+        self.put_row_payload(table, (key_values, payload), |buffers| {
+            table.encode_payload(key_values, (payload, nulls), Covers::Row, buffers)
+        })
     }
 
     /// Adds a change of the columns that the payload has. Protobuf without presence, and FlatBuffers, leave out a field
@@ -166,8 +169,45 @@ impl Table {
         buffers: &mut RowBuffers,
     ) -> Result<()> {
         let formats = self.shared.typed_formats()?;
-        let RowBuffers { key, value, scratch } = buffers;
+        let RowBuffers { key, value, changed, scratch } = buffers;
         key::encode_key(formats.schema(), key_values, key)?;
-        formats.rows().store(payload, covers, nulls, scratch, value)
+        formats.rows().store(payload, covers, nulls, scratch, value)?;
+        for column in formats.rows().stored_columns(payload, scratch).present() {
+            changed.insert(column);
+        }
+        Ok(())
+    }
+}
+
+/// The values of a row that was stored a moment ago: those of its key, and those that its payload was found to have.
+pub(crate) struct PayloadValues<'a> {
+    schema: &'a Schema,
+    key_values: &'a [DatumRef<'a>],
+    columns: RowColumns<'a>,
+}
+
+impl<'a> PayloadValues<'a> {
+    /// `scratch` is what the row was stored with.
+    pub(crate) fn new(
+        rows: &'a RowFormat,
+        key_values: &'a [DatumRef<'a>],
+        payload: &'a [u8],
+        scratch: &'a mut RowScratch,
+    ) -> Self {
+        Self { schema: rows.schema(), key_values, columns: rows.stored_columns(payload, scratch) }
+    }
+}
+
+impl RowValues for PayloadValues<'_> {
+    fn value(&mut self, column: usize) -> Result<DatumRef<'_>> {
+        let missing = || Error::invalid(format!("the row has no column {column}"));
+        if let Some(position) = self.schema.primary_key().iter().position(|&of_key| of_key == column) {
+            return self.key_values.get(position).copied().ok_or_else(missing);
+        }
+        match self.columns.get(column)? {
+            ColumnState::Value(datum) => Ok(datum),
+            ColumnState::Null => Ok(DatumRef::Null),
+            ColumnState::Absent => Err(missing()),
+        }
     }
 }

@@ -233,7 +233,7 @@ impl Table {
     /// The key and stored value of a whole row.
     pub(crate) fn encode_row(&self, row: &[DatumRef<'_>], buffers: &mut RowBuffers) -> Result<()> {
         let formats = self.shared.typed_formats()?;
-        let RowBuffers { key, value, scratch } = buffers;
+        let RowBuffers { key, value, scratch, .. } = buffers;
         key::encode_row_key(formats.schema(), row, key)?;
         match formats.is_packed() {
             true => formats.packed_layout().encode_row(row, value),
@@ -253,6 +253,7 @@ impl Table {
             return Err(Error::invalid("a table of raw rows takes no patches"));
         }
         let schema = formats.schema();
+        let RowBuffers { key, value, changed, scratch } = buffers;
         let mut states = vec![ColumnState::Absent; schema.columns().len()];
         for (name, datum) in changes {
             let column = schema.index_of(name);
@@ -261,8 +262,8 @@ impl Table {
                 return Err(Error::invalid(format!("column {name} is part of the primary key and cannot change")));
             }
             states[column] = ColumnState::from(*datum);
+            changed.insert(column);
         }
-        let RowBuffers { key, value, scratch } = buffers;
         match formats.is_packed() {
             true => formats.packed_layout().encode_patch(&states, value)?,
             false => formats.rows().encode_with(|column| states[column], scratch, value)?,

@@ -58,7 +58,7 @@ mod registry;
 mod staging;
 mod transformer;
 
-pub use built_in::{Augment, Convert, Identity, RowIndexer, Split};
+pub use built_in::{Augment, Convert, Identity, RowIndexer, RowValues, Split};
 pub use definition::{MAX_LINE_LEN, MAX_NAME_LEN, MAX_TRANSFORMERS, TransformerDefinition, TransformerSet};
 pub use derive::{Derived, Deriver};
 pub use flat_map::FlatMap;

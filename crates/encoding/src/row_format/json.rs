@@ -34,10 +34,10 @@
 //! in schema order without space and keeps the spelling of values; converting from another format writes numbers in
 //! the shortest form that reads back as the same value.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::codec::Codec;
-use super::json_text::{JsonReader, StringToken, put_string, unescape};
+use super::json_text::{JsonReader, put_string, unescape};
 use super::number::{integer_shape, narrow, parse_fixed, print};
 use super::span::{Fault, Piece, Pieces, Scan, Span};
 use crate::{ColumnType, DatumRef, Schema};
@@ -46,7 +46,8 @@ use crate::{ColumnType, DatumRef, Schema};
 #[derive(Debug)]
 pub(super) struct Json {
     members: Vec<Member>,
-    by_name: HashMap<Box<str>, usize>,
+    /// Columns that were not dropped by their names, written as [`put_string`] writes them.
+    by_name: FxHashMap<Box<[u8]>, usize>,
     /// Schema positions of the columns outside the primary key, in order.
     columns: Vec<usize>,
 }
@@ -57,46 +58,66 @@ struct Member {
     /// The name as a string and the colon.
     prefix: Box<[u8]>,
     ty: ColumnType,
-    is_key: bool,
+    /// Neither in the primary key nor dropped.
+    is_in_row: bool,
 }
 
 impl Json {
     pub(super) fn new(schema: &Schema) -> Self {
         let mut members = Vec::with_capacity(schema.columns().len());
-        let mut by_name = HashMap::new();
+        let mut by_name = FxHashMap::default();
+        let columns: Vec<usize> = schema.value_columns().iter().collect();
         for (position, column) in schema.columns().iter().enumerate() {
             let mut prefix = Vec::new();
             put_string(&mut prefix, &column.name);
+            if !column.is_dropped() {
+                by_name.insert(prefix.clone().into(), position);
+            }
             prefix.push(b':');
             members.push(Member {
                 name: column.name.as_str().into(),
                 prefix: prefix.into(),
                 ty: column.ty.clone(),
-                is_key: schema.is_primary_key(position),
+                is_in_row: columns.binary_search(&position).is_ok(),
             });
-            if !column.is_dropped() {
-                by_name.insert(column.name.as_str().into(), position);
-            }
         }
-        let columns = schema.value_columns().iter().collect();
         Self { members, by_name, columns }
     }
 
-    /// The column of a member name. `guess` is tried first: members mostly stand in the same order.
-    fn column_of(&self, payload: &[u8], name: StringToken, guess: usize) -> Result<usize, Fault> {
-        let quoted = &payload[name.start - 1..name.end + 1];
-        let guessed = self.members.get(guess).filter(|member| !member.is_key);
-        if guessed.is_some_and(|member| &member.prefix[..member.prefix.len() - 1] == quoted) {
+    /// Steps over the name of a member, and the colon and the space after it; its column. `guess` is tried first:
+    /// members mostly stand in the schema's order.
+    #[inline]
+    fn column(&self, reader: &mut JsonReader<'_>, guess: usize) -> Result<usize, Fault> {
+        if let Some(member) = self.members.get(guess).filter(|member| member.is_in_row)
+            && reader.accept_all(&member.prefix)
+        {
+            reader.skip_space();
             return Ok(guess);
         }
-        self.look_up(quoted).map_err(|fault| fault.shifted(name.start - 1))
+        let name = reader.string()?;
+        let column = self.column_of(reader.token(name)).map_err(|fault| fault.shifted(name.start - 1))?;
+        reader.skip_space();
+        reader.expect(b':')?;
+        reader.skip_space();
+        Ok(column)
     }
 
-    fn look_up(&self, quoted: &[u8]) -> Result<usize, Fault> {
-        let mut scratch = Vec::new();
+    /// The column of a member by its name, with its quotes.
+    fn column_of(&self, quoted: &[u8]) -> Result<usize, Fault> {
+        match self.by_name.get(quoted) {
+            Some(&column) if self.members[column].is_in_row => Ok(column),
+            _ => self.column_of_other(quoted),
+        }
+    }
+
+    /// As [`Json::column_of`], of a name that is escaped in another way, or of none in the row.
+    #[cold]
+    fn column_of_other(&self, quoted: &[u8]) -> Result<usize, Fault> {
+        let (mut scratch, mut spelled) = (Vec::new(), Vec::new());
         let name = unescape(quoted, &mut scratch)?;
-        match self.by_name.get(name) {
-            Some(&column) if !self.members[column].is_key => Ok(column),
+        put_string(&mut spelled, name);
+        match self.by_name.get(spelled.as_slice()) {
+            Some(&column) if self.members[column].is_in_row => Ok(column),
             Some(_) => Err(Fault::new(0, format!("column \"{name}\" is in the primary key, not in the row"))),
             None => Err(Fault::new(0, format!("there is no column \"{name}\""))),
         }
@@ -124,11 +145,7 @@ impl Codec for Json {
         }
         while missing > 0 {
             let name_at = reader.position();
-            let name = reader.string()?;
-            let column = self.column_of(payload, name, guess)?;
-            reader.skip_space();
-            reader.expect(b':')?;
-            reader.skip_space();
+            let column = self.column(&mut reader, guess)?;
             let start = reader.position();
             reader.value().map_err(|fault| fault.in_column(&self.members[column].name))?;
             let end = reader.position();
@@ -228,10 +245,10 @@ impl Codec for Json {
 }
 
 impl Json {
-    /// The column after `column` that is outside the primary key.
+    /// The next column of the row after `column`.
     fn next_column(&self, column: usize) -> usize {
         let mut next = column + 1;
-        while self.members.get(next).is_some_and(|member| member.is_key) {
+        while self.members.get(next).is_some_and(|member| !member.is_in_row) {
             next += 1;
         }
         next
@@ -298,7 +315,7 @@ fn number(text: &str, ty: &ColumnType) -> Option<Option<DatumRef<'static>>> {
             integer_shape(ty)?;
             // Most fit into 64 bits, which are read several times as fast. Those over 24 characters are out of every
             // range.
-            let value = match text.parse::<u64>() {
+            let value = match text.parse::<i64>() {
                 Ok(value) => Some(i128::from(value)),
                 Err(_) if text.len() > 24 => None,
                 Err(_) => text.parse().ok(),

@@ -47,6 +47,19 @@ impl<'a> JsonReader<'a> {
         is_next
     }
 
+    /// Steps over `bytes` if they are next.
+    #[inline]
+    pub(super) fn accept_all(&mut self, bytes: &[u8]) -> bool {
+        let are_next = self.bytes[self.at..].starts_with(bytes);
+        self.at += if are_next { bytes.len() } else { 0 };
+        are_next
+    }
+
+    /// A string with its quotes.
+    pub(super) fn token(&self, string: StringToken) -> &'a [u8] {
+        &self.bytes[string.start - 1..string.end + 1]
+    }
+
     #[inline]
     pub(super) fn expect(&mut self, byte: u8) -> Result<(), Fault> {
         if self.accept(byte) { Ok(()) } else { Err(self.unexpected(&format!("`{}`", char::from(byte)))) }

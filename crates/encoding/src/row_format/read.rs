@@ -58,6 +58,15 @@ impl RowFormat {
         Ok(RowColumns { format: self, value, payload_at, columns, spans: &scratch.spans, text: &mut scratch.text })
     }
 
+    /// The columns of a payload that [`RowFormat::store`] took with this memory just before: where they stand is known.
+    pub fn stored_columns<'a>(&'a self, payload: &'a [u8], scratch: &'a mut RowScratch) -> RowColumns<'a> {
+        if scratch.spans.len() != self.schema().columns().len() {
+            self.reset(&mut scratch.spans);
+        }
+        let RowScratch { spans, text, .. } = scratch;
+        RowColumns { format: self, value: payload, payload_at: 0, columns: None, spans, text }
+    }
+
     /// One column of a stored value: what [`RowFormat::read`] of it alone gives. A Protobuf field that is written as
     /// the column holds it is found and read in one pass. Text that must be decoded is built in `scratch`.
     ///
@@ -169,6 +178,12 @@ impl<'a> RowColumns<'a> {
         }
         let payload = self.value.get(self.payload_at..)?;
         codec.plain(column, payload.get(*start as usize..*end as usize)?)
+    }
+
+    /// The columns that were found, null or not, ascending.
+    pub fn present(&self) -> impl Iterator<Item = usize> {
+        let is_wanted = |column: &usize| self.columns.is_none_or(|columns| columns.contains(*column));
+        (0..self.spans.len()).filter(is_wanted).filter(|&column| self.spans[column] != Span::Absent)
     }
 
     /// What the value says about a column, given by its schema position. Decoded now; text with escapes and binary from

@@ -189,6 +189,16 @@ fn json_that_would_lose_something_is_refused_where_it_stands() {
     assert_eq!(row.get(7).unwrap(), ColumnState::Value(DatumRef::Decimal128(150)));
 }
 
+/// It was stored with the row, since a dropped column has no name, and was looked for where it had stood.
+#[test]
+fn a_member_without_a_name_was_taken_for_a_dropped_column() {
+    let schema = schema_of("k int8 not null, a int32, b int32, c int32, primary key (k)");
+    let format = RowFormat::json(Arc::new(schema.without_column("b").unwrap()));
+    refused(&format, true, &[(br#"{"a":1,"":2,"c":3}"#, 7), (br#"{"":2}"#, 1)]);
+    let value = store(&format, br#"{"a":1,"c":3}"#, Covers::Row, &[]).unwrap();
+    assert_eq!(read(&format, &value).unwrap()[3], Some(Datum::Int32(3)));
+}
+
 #[test]
 fn protobuf_that_would_lose_something_is_refused_where_it_stands() {
     let schema = schema_of("k int8 not null, n int8, u uint32, s utf8, o bool, z int32, f float32, primary key (k)");

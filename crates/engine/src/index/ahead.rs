@@ -1,31 +1,34 @@
 //! Deriving ahead of the write, from the values of rows.
 //!
-//! 1. A row that is added to a batch as values derives its entries at once, for the indexes that there are at that
-//!    moment (indexed.rs): it need not be looked for them in its stored form, and nobody waits for the commit lock
-//!    meanwhile. A delete derives nothing.
-//! 2. That goes on up to the first operation of which it is not so: a row that comes encoded, a patch, a row of a table
-//!    with a flat-map, one that an index cannot hold, one that finds other indexes than those before it.
+//! 1. A row that is added to a batch as values or as a payload derives its entries at once, for the indexes that there
+//!    are at that moment (indexed.rs): the columns are at hand, and nobody waits for the commit lock meanwhile. A delete
+//!    derives nothing, nor does a patch of columns that no index reads.
+//! 2. That goes on up to the first operation of which it is not so: a row that comes encoded, another patch, a row of a
+//!    table with a flat-map, one that an index cannot hold, one that finds other indexes than those before it.
 //! 3. The commit takes what was derived if that is of all operations and for the indexes that the batch was prepared
-//!    for, and derives the whole batch otherwise (derive.rs), with the errors that there are.
+//!    for, and derives the whole batch otherwise (derive.rs), with the errors that there are. What is taken has no patch
+//!    that would have to be completed (prepare.rs).
 //!
 //! Both are the same entries: the formats keep every value to the bit.
 
-use mycelium_base::TableId;
 use mycelium_base::limits::{MAX_DERIVED_BATCH_LEN, MAX_KEY_LEN};
+use mycelium_base::{ColumnSet, Result, TableId};
 use mycelium_encoding::DatumRef;
 use mycelium_encoding::row_format::RowScratch;
+use mycelium_transform::RowValues;
 
 use super::derive::DerivedBatch;
-use super::indexed::{IndexGeneration, IndexedTables};
+use super::indexed::{IndexGeneration, IndexedTables, TableIndexer};
 
 /// What the first operations of a batch derive.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct DerivedAhead {
     /// How many of them.
     operations: u32,
-    /// The indexes that it is for, if there is a row among them.
+    /// The indexes that it is for, if there is a row or a patch among them.
     generation: Option<IndexGeneration>,
     batch: DerivedBatch,
+    scratch: RowScratch,
 }
 
 impl DerivedAhead {
@@ -37,25 +40,73 @@ impl DerivedAhead {
         }
     }
 
-    /// The operation at this place of the batch, its next, is a row of `table`. Its values were accepted.
-    pub(crate) fn add_row(
+    /// The operation at this place of the batch, its next, is a patch of these columns of `table`, which was accepted.
+    #[inline]
+    pub(crate) fn add_patch(
         &mut self,
         (operation, table): (u32, TableId),
-        (key, row): (&[u8], &[DatumRef<'_>]),
-        scratch: &mut RowScratch,
+        changed: &ColumnSet,
         indexed: &IndexedTables,
     ) {
+        if self.is_next(operation, indexed) && !indexed.reads(table, changed) {
+            self.operations += 1;
+        }
+    }
+
+    /// The operation at this place of the batch, its next, is a row of `table`, given by its values. These were
+    /// accepted.
+    pub(crate) fn add_row(
+        &mut self,
+        place: (u32, TableId),
+        (key, row): (&[u8], &[DatumRef<'_>]),
+        indexed: &IndexedTables,
+    ) {
+        self.add_entries(place, indexed, |indexer, entry, batch, scratch| {
+            batch.add_with(
+                entry,
+                |out| indexer.rows.encode_key(&mut &*row, key, out),
+                |out| indexer.rows.encode_value(row, scratch, out),
+            )
+        });
+    }
+
+    /// As [`DerivedAhead::add_row`], of a row whose values are found one by one, and as it is stored.
+    pub(crate) fn add_stored(
+        &mut self,
+        place: (u32, TableId),
+        (key, row, stored): (&[u8], &mut impl RowValues, &[u8]),
+        indexed: &IndexedTables,
+    ) {
+        self.add_entries(place, indexed, |indexer, entry, batch, scratch| {
+            let covered = |out: &mut Vec<u8>| match &indexer.covered {
+                Some(covered) => covered.apply(stored, scratch, out).map(drop),
+                None => Ok(()),
+            };
+            batch.add_with(entry, |out| indexer.rows.encode_key(row, key, out), covered)
+        });
+    }
+
+    /// Whether an operation is the next one of which it is not known what it derives, and for the same indexes.
+    #[inline]
+    fn is_next(&mut self, operation: u32, indexed: &IndexedTables) -> bool {
         let generation = *self.generation.get_or_insert(indexed.generation());
-        if self.operations != operation || generation != indexed.generation() {
+        self.operations == operation && generation == indexed.generation()
+    }
+
+    /// Adds what `derive` makes for each index of a row; the length of the entry's key.
+    fn add_entries(
+        &mut self,
+        (operation, table): (u32, TableId),
+        indexed: &IndexedTables,
+        mut derive: impl FnMut(&TableIndexer, (TableId, u64), &mut DerivedBatch, &mut RowScratch) -> Result<usize>,
+    ) {
+        if !self.is_next(operation, indexed) {
             return;
         }
         let Some(indexers) = indexed.indexers(table) else { return };
         for indexer in indexers {
-            let added = self.batch.add_with(
-                (indexer.table, u64::from(operation)),
-                |out| indexer.rows.encode_key(row, key, out),
-                |out| indexer.rows.encode_value(row, scratch, out),
-            );
+            let entry = (indexer.table, u64::from(operation));
+            let added = derive(indexer, entry, &mut self.batch, &mut self.scratch);
             let is_possible = added.is_ok_and(|key_len| key_len <= MAX_KEY_LEN);
             if !is_possible || self.batch.memory_usage() > MAX_DERIVED_BATCH_LEN {
                 return;
@@ -88,7 +139,8 @@ impl DerivedAhead {
 mod tests {
     use std::sync::Arc;
 
-    use mycelium_base::ErrorKind;
+    use mycelium_base::{ErrorKind, RowFormatKind};
+    use mycelium_encoding::row_format::RowFormatDefinition;
     use mycelium_encoding::{Datum, Schema};
     use mycelium_vfs::MemoryDisk;
 
@@ -100,11 +152,17 @@ mod tests {
     use crate::table::Table;
 
     fn create() -> (Database, Table) {
+        create_of(RowFormatKind::Packed)
+    }
+
+    fn create_of(kind: RowFormatKind) -> (Database, Table) {
         let options =
             Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
         let database = Database::open("db", options).unwrap();
         let schema = Schema::parse("id int64 not null, city utf8, name utf8, primary key (id)").unwrap();
-        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+        let row_format = RowFormatDefinition { kind, ..RowFormatDefinition::default() };
+        let options = TableOptions { row_format, ..TableOptions::default() };
+        let table = database.create_typed_table("people", schema, options).unwrap();
         (database, table)
     }
 
@@ -161,6 +219,72 @@ mod tests {
 
     fn table_key(table: &Table, id: i64) -> Vec<u8> {
         table.row_key(&[DatumRef::Int64(id)]).unwrap()
+    }
+
+    #[test]
+    fn payloads_and_patches_of_columns_that_no_index_reads_are_known() {
+        let (database, table) = create_of(RowFormatKind::Json);
+        let by_city = index(&database, &table, "by_city", "city", &["name"]);
+        let by_id = index(&database, &table, "by_id", "id", &[]);
+        database.drop_index(&table, "by_city").unwrap();
+        let mut batch = WriteBatch::new();
+        // The text of the second is not as it is written.
+        for (id, payload) in
+            [(1, &br#"{"city":"Graz","name":"Ada"}"#[..]), (2, br#" {"name":"Ada","city":"Gr\u0061z"}"#)]
+        {
+            batch.put_payload(&table, &[DatumRef::Int64(id)], payload).unwrap();
+        }
+        // Of the index on the key alone, no patch changes anything.
+        batch.patch_row(&table, &[DatumRef::Int64(1)], &[("city", DatumRef::Utf8("Linz"))]).unwrap();
+        batch.patch_payload(&table, &[DatumRef::Int64(3)], br#"{"name":"Eve"}"#).unwrap();
+        assert!(is_known(&database, &batch));
+        database.write(&batch, Durability::Os).unwrap();
+        assert_eq!(by_id.get(&[DatumRef::Int64(2)], Some(&[0, 2]), None).unwrap().count(), 1);
+        drop(by_city);
+        let by_city = index(&database, &table, "by_city", "city", &[]);
+        batch.clear();
+        batch.put_payload(&table, &[DatumRef::Int64(4)], br#"{"city":"Graz","name":"Ada"}"#).unwrap();
+        batch.patch_payload(&table, &[DatumRef::Int64(2)], br#"{"name":"Ada"}"#).unwrap();
+        assert!(is_known(&database, &batch));
+        database.write(&batch, Durability::Os).unwrap();
+        assert_eq!((found(&by_city, "Graz"), found(&by_city, "Linz")), (vec![ada(2), ada(4)], vec![ada(1)]));
+        batch.patch_payload(&table, &[DatumRef::Int64(2)], br#"{"city":"Linz"}"#).unwrap();
+        assert!(!is_known(&database, &batch));
+        database.write(&batch, Durability::Os).unwrap();
+        assert_eq!((found(&by_city, "Graz"), found(&by_city, "Linz")), (vec![ada(4)], vec![ada(1), ada(2)]));
+    }
+
+    #[test]
+    fn what_an_index_covers_of_a_payload_is_what_its_patch_changes() {
+        let (database, table) = create_of(RowFormatKind::Json);
+        let by_city = index(&database, &table, "by_city", "city", &["name"]);
+        let mut batch = WriteBatch::new();
+        batch.put_payload(&table, &[DatumRef::Int64(1)], br#"{"name":"Eve","city":"Graz"}"#).unwrap();
+        batch.put_payload(&table, &[DatumRef::Int64(2)], br#"{"city":"Graz"}"#).unwrap();
+        assert!(is_known(&database, &batch));
+        batch.patch_payload(&table, &[DatumRef::Int64(1)], br#"{"name":"Ada"}"#).unwrap();
+        assert!(!is_known(&database, &batch));
+        database.write(&batch, Durability::Os).unwrap();
+        assert_eq!(found(&by_city, "Graz"), [ada(1), vec![Datum::Int64(2), Datum::Null]]);
+    }
+
+    /// A unique index is asked of rows whose entries are known, too.
+    #[test]
+    fn rows_of_a_unique_index_are_asked_though_their_entries_are_known() {
+        let (database, table) = create_of(RowFormatKind::Json);
+        let unique =
+            IndexOptions { name: "by_name".into(), on: vec!["name".into()], unique: true, ..IndexOptions::default() };
+        database.create_index(&table, &unique).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put_payload(&table, &[DatumRef::Int64(1)], br#"{"name":"Ada"}"#).unwrap();
+        batch.patch_payload(&table, &[DatumRef::Int64(1)], br#"{"city":"Graz"}"#).unwrap();
+        assert!(is_known(&database, &batch));
+        database.write(&batch, Durability::Os).unwrap();
+        batch.clear();
+        batch.patch_payload(&table, &[DatumRef::Int64(1)], br#"{"city":"Linz"}"#).unwrap();
+        batch.put_payload(&table, &[DatumRef::Int64(2)], br#"{"name":"Ada"}"#).unwrap();
+        assert!(is_known(&database, &batch));
+        assert_eq!(database.write(&batch, Durability::Os).unwrap_err().kind(), ErrorKind::Duplicate);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!    them (prepare.rs).
 //! 2. Creating or dropping an index, or making one unique, puts another one in their place, with the commit lock held
 //!    and its edit installed (derive.rs).
-//! 3. Rows that are added to a batch as values derive their entries at once, for the present ones (ahead.rs).
+//! 3. Rows that are added to a batch derive their entries at once, for the present ones (ahead.rs).
 //! 4. A batch that was prepared for others than the present ones is refused under the commit lock, before it is logged
 //!    ([`IndexedTables::check`]): its patches may lack columns, and the unique index may not have been asked.
 //!
@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use mycelium_base::{Error, ErrorKind, Operation, Result, TableId};
+use mycelium_base::{ColumnSet, Error, ErrorKind, Operation, Result, TableId};
+use mycelium_encoding::{FragmentFormat, Reshape};
 use mycelium_transform::RowIndexer;
 
 use super::definition::IndexShared;
@@ -27,12 +28,16 @@ pub(crate) struct IndexedTables {
     generation: IndexGeneration,
     /// Ascending.
     tables: Vec<IndexedTable>,
+    /// Whether one of the indexes is unique.
+    has_unique: bool,
 }
 
 #[derive(Clone)]
 struct IndexedTable {
     id: TableId,
     has_unique: bool,
+    /// The columns that some index reads.
+    reads: ColumnSet,
     /// Make the entries of its indexes; `None` if a flat-map is among them, which is shown rows as they are stored.
     indexers: Option<Arc<[TableIndexer]>>,
 }
@@ -42,6 +47,8 @@ pub(super) struct TableIndexer {
     /// The derived table.
     pub(super) table: TableId,
     pub(super) rows: RowIndexer,
+    /// From stored rows to the values of the index's entries, if these hold anything.
+    pub(super) covered: Option<Reshape>,
 }
 
 /// The tables for whose indexes a batch must be prepared.
@@ -77,34 +84,54 @@ impl IndexedTables {
                 (Err(_), None) => {}
             }
         }
-        Self { generation, tables }
+        Self::new(generation, tables)
+    }
+
+    fn new(generation: IndexGeneration, tables: Vec<IndexedTable>) -> Self {
+        let has_unique = tables.iter().any(|table| table.has_unique);
+        Self { generation, tables, has_unique }
     }
 
     /// The tables that have indexes when the database is opened.
     pub(super) fn at_opening(catalog: &Catalog) -> Self {
         let tables = catalog.indexed().filter_map(|id| Self::of(catalog, id)).collect();
-        Self { generation: IndexGeneration::default(), tables }
+        Self::new(IndexGeneration::default(), tables)
     }
 
     /// A table, if it has indexes.
     fn of(catalog: &Catalog, id: TableId) -> Option<IndexedTable> {
         let mut indexes = catalog.indexes_of(id).peekable();
         indexes.peek()?;
+        let formats = catalog.get(&id)?.typed_formats().ok()?;
         let indexer = |(table, index): (&Arc<TableShared>, &Arc<IndexShared>)| {
-            Some(TableIndexer { table: table.id, rows: index.source.row_indexer(&index.schema)? })
+            let (rows, cover) = (index.source.row_indexer(&index.schema)?, index.source.cover()?);
+            let covered = || formats.whole.reshape(&FragmentFormat::packed(index.schema.clone(), cover.clone())).ok();
+            let covered = if cover.is_empty() { None } else { Some(covered()?) };
+            Some(TableIndexer { table: table.id, rows, covered })
         };
         let indexers = catalog.indexes_of(id).map(indexer).collect::<Option<_>>();
-        Some(IndexedTable { id, has_unique: indexes.any(|(_, index)| index.status().unique), indexers })
+        let reads =
+            catalog.indexes_of(id).fold(ColumnSet::new(), |all, (_, index)| all.union(index.source.columns_read()));
+        let has_unique = indexes.any(|(_, index)| index.status().unique);
+        Some(IndexedTable { id, has_unique, reads, indexers })
     }
 
     /// What makes the entries of a table's indexes: of none if it has none, and nothing does if a flat-map is among
     /// them.
     #[inline]
     pub(super) fn indexers(&self, id: TableId) -> Option<&[TableIndexer]> {
-        match self.tables.binary_search_by_key(&id, |indexed| indexed.id) {
-            Ok(at) => self.tables[at].indexers.as_deref(),
-            Err(_) => Some(&[]),
-        }
+        self.get(id).map_or(Some(&[]), |table| table.indexers.as_deref())
+    }
+
+    /// Whether some index of a table reads one of these columns.
+    #[inline]
+    pub(super) fn reads(&self, id: TableId, columns: &ColumnSet) -> bool {
+        self.get(id).is_some_and(|table| table.reads.overlaps(columns))
+    }
+
+    #[inline]
+    fn get(&self, id: TableId) -> Option<&IndexedTable> {
+        self.tables.binary_search_by_key(&id, |indexed| indexed.id).ok().map(|at| &self.tables[at])
     }
 
     #[inline]
@@ -112,20 +139,22 @@ impl IndexedTables {
         self.generation
     }
 
-    /// The tables for whose indexes a batch must be prepared: it patches their rows, or puts some and an index is
-    /// unique. Takes no lock, and allocates nothing where there are none.
+    /// The tables for whose indexes a batch must be prepared: it patches columns of theirs, or puts rows and an index
+    /// is unique. `is_known` says that what the batch derives is known, so that no patch is of such columns. Takes no
+    /// lock, and allocates nothing where there are none.
     #[inline]
-    pub(crate) fn uses_of(&self, body: &[u8], count: u32) -> Result<Uses> {
-        if self.tables.is_empty() { Ok(Uses::new()) } else { self.find_uses(body, count) }
+    pub(crate) fn uses_of(&self, body: &[u8], count: u32, is_known: bool) -> Result<Uses> {
+        let concerns_none = if is_known { !self.has_unique } else { self.tables.is_empty() };
+        if concerns_none { Ok(Uses::new()) } else { self.find_uses(body, count, is_known) }
     }
 
-    fn find_uses(&self, body: &[u8], count: u32) -> Result<Uses> {
+    fn find_uses(&self, body: &[u8], count: u32, is_known: bool) -> Result<Uses> {
         let (mut uses, mut has_patches) = (Uses::new(), false);
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, entry)) = operations.next()? {
-            let operation = entry.trailer.operation();
-            if self.concerns(table, operation) {
-                has_patches |= operation == Operation::Patch;
+            let is_patch = entry.trailer.operation() == Operation::Patch;
+            has_patches |= is_patch;
+            if self.concerns(table, entry.trailer.operation()) && !(is_patch && is_known) {
                 uses.entry(table).or_default();
             }
         }
@@ -141,10 +170,9 @@ impl IndexedTables {
     }
 
     fn concerns(&self, table: TableId, operation: Operation) -> bool {
-        let found = || self.tables.binary_search_by_key(&table, |indexed| indexed.id);
         match operation {
-            Operation::Patch => found().is_ok(),
-            Operation::Put => found().is_ok_and(|at| self.tables[at].has_unique),
+            Operation::Patch => self.get(table).is_some(),
+            Operation::Put => self.get(table).is_some_and(|table| table.has_unique),
             Operation::Delete | Operation::RangeDelete | Operation::Merge => false,
         }
     }
@@ -269,7 +297,7 @@ mod tests {
         patches.patch_row(&table, &[DatumRef::Int64(1)], &change).unwrap();
         patches.patch_row(&other, &[DatumRef::Int64(1)], &change).unwrap();
         let uses = |batch: &WriteBatch| -> Vec<(TableId, Vec<u32>)> {
-            let uses = database.inner.indexed.load().uses_of(batch.body(), batch.len() as u32).unwrap();
+            let uses = database.inner.indexed.load().uses_of(batch.body(), batch.len() as u32, false).unwrap();
             uses.into_iter().map(|(id, keys)| (id, keys.into_values().collect())).collect()
         };
         assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![]));

@@ -121,12 +121,13 @@ impl Inner {
     ) -> Result<SequenceNumber> {
         let prepared_for = indexed.generation();
         let derived = derived.and_then(|derived| derived.whole(count, prepared_for)).map(Cow::Borrowed);
+        let uses = indexed.uses_of(body, count, derived.is_some())?;
         let ready = |body| ReadyBatch { body, count, durability, prepared_for, derived };
-        let uses = indexed.uses_of(body, count)?;
         if uses.is_empty() {
             return self.commit(ready(Cow::Borrowed(body)), None);
         }
-        // Of a batch with a patch, of which alone the body changes, it is not known what it derives.
+        // Of a batch with a patch of columns that an index reads, of which alone the body changes, it is not known what
+        // it derives.
         let Prepared { body: own, guard } = self.prepare(uses, body, count, &self.take_snapshot())?;
         self.commit(ready(own.map_or(Cow::Borrowed(body), Cow::Owned)), Some(Arc::new(guard)))
     }

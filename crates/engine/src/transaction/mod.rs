@@ -449,7 +449,7 @@ impl Transaction {
         let count = batch.len() as u32;
         let (mut body, mut guard) = (None, None);
         let indexed = database.indexed.load();
-        let uses = indexed.uses_of(batch.body(), count)?;
+        let uses = indexed.uses_of(batch.body(), count, false)?;
         if !uses.is_empty() {
             let prepared = database.prepare(uses, batch.body(), count, &snapshot)?;
             (body, guard) = (prepared.body, Some(prepared.guard));

@@ -12,7 +12,7 @@ mod split;
 pub use augment::Augment;
 pub use convert::Convert;
 pub use identity::Identity;
-pub use row_indexer::RowIndexer;
+pub use row_indexer::{RowIndexer, RowValues};
 pub use split::Split;
 
 use mycelium_base::{Error, Group, Operation, Result};

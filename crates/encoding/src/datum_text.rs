@@ -180,10 +180,9 @@ fn parse_date(text: &str) -> Option<i64> {
 }
 
 fn parse_digits(text: &str, lengths: std::ops::RangeInclusive<usize>) -> Option<i64> {
-    if !lengths.contains(&text.len()) || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
+    // No length is of numbers beyond 64 bits.
+    let digit = |value: i64, byte: u8| byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'));
+    lengths.contains(&text.len()).then(|| text.bytes().try_fold(0, digit))?
 }
 
 fn parse_timestamp(text: &str, unit: TimeUnit) -> Option<i64> {

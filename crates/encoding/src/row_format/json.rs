@@ -34,9 +34,8 @@
 //! in schema order without space and keeps the spelling of values; converting from another format writes numbers in
 //! the shortest form that reads back as the same value.
 
-use rustc_hash::FxHashMap;
-
 use super::codec::Codec;
+use super::json_members::Members;
 use super::json_text::{JsonReader, put_string, unescape};
 use super::number::{integer_shape, narrow, parse_fixed, print};
 use super::span::{Fault, Piece, Pieces, Scan, Span};
@@ -45,82 +44,16 @@ use crate::{ColumnType, DatumRef, Schema};
 /// The members of a table's rows.
 #[derive(Debug)]
 pub(super) struct Json {
-    members: Vec<Member>,
-    /// Columns that were not dropped by their names, written as [`put_string`] writes them.
-    by_name: FxHashMap<Box<[u8]>, usize>,
+    members: Members,
+    types: Vec<ColumnType>,
     /// Schema positions of the columns outside the primary key, in order.
     columns: Vec<usize>,
 }
 
-#[derive(Debug)]
-struct Member {
-    name: Box<str>,
-    /// The name as a string and the colon.
-    prefix: Box<[u8]>,
-    ty: ColumnType,
-    /// Neither in the primary key nor dropped.
-    is_in_row: bool,
-}
-
 impl Json {
     pub(super) fn new(schema: &Schema) -> Self {
-        let mut members = Vec::with_capacity(schema.columns().len());
-        let mut by_name = FxHashMap::default();
-        let columns: Vec<usize> = schema.value_columns().iter().collect();
-        for (position, column) in schema.columns().iter().enumerate() {
-            let mut prefix = Vec::new();
-            put_string(&mut prefix, &column.name);
-            if !column.is_dropped() {
-                by_name.insert(prefix.clone().into(), position);
-            }
-            prefix.push(b':');
-            members.push(Member {
-                name: column.name.as_str().into(),
-                prefix: prefix.into(),
-                ty: column.ty.clone(),
-                is_in_row: columns.binary_search(&position).is_ok(),
-            });
-        }
-        Self { members, by_name, columns }
-    }
-
-    /// Steps over the name of a member, and the colon and the space after it; its column. `guess` is tried first:
-    /// members mostly stand in the schema's order.
-    #[inline]
-    fn column(&self, reader: &mut JsonReader<'_>, guess: usize) -> Result<usize, Fault> {
-        if let Some(member) = self.members.get(guess).filter(|member| member.is_in_row)
-            && reader.accept_all(&member.prefix)
-        {
-            reader.skip_space();
-            return Ok(guess);
-        }
-        let name = reader.string()?;
-        let column = self.column_of(reader.token(name)).map_err(|fault| fault.shifted(name.start - 1))?;
-        reader.skip_space();
-        reader.expect(b':')?;
-        reader.skip_space();
-        Ok(column)
-    }
-
-    /// The column of a member by its name, with its quotes.
-    fn column_of(&self, quoted: &[u8]) -> Result<usize, Fault> {
-        match self.by_name.get(quoted) {
-            Some(&column) if self.members[column].is_in_row => Ok(column),
-            _ => self.column_of_other(quoted),
-        }
-    }
-
-    /// As [`Json::column_of`], of a name that is escaped in another way, or of none in the row.
-    #[cold]
-    fn column_of_other(&self, quoted: &[u8]) -> Result<usize, Fault> {
-        let (mut scratch, mut spelled) = (Vec::new(), Vec::new());
-        let name = unescape(quoted, &mut scratch)?;
-        put_string(&mut spelled, name);
-        match self.by_name.get(spelled.as_slice()) {
-            Some(&column) if self.members[column].is_in_row => Ok(column),
-            Some(_) => Err(Fault::new(0, format!("column \"{name}\" is in the primary key, not in the row"))),
-            None => Err(Fault::new(0, format!("there is no column \"{name}\""))),
-        }
+        let types = schema.columns().iter().map(|column| column.ty.clone()).collect();
+        Self { members: Members::new(schema), types, columns: schema.value_columns().iter().collect() }
     }
 }
 
@@ -136,41 +69,43 @@ impl Codec for Json {
             _ => usize::MAX,
         };
         let mut reader = JsonReader::new(payload);
-        let mut guess = self.columns.first().copied().unwrap_or(0);
         reader.skip_space();
         reader.expect(b'{')?;
         reader.skip_space();
         if reader.accept(b'}') {
             return reader.finish().map(|()| false);
         }
+        let (mut after, mut noted) = (self.members.start(), self.members.to_note());
         while missing > 0 {
             let name_at = reader.position();
-            let column = self.column(&mut reader, guess)?;
+            let column = self.members.next(&mut reader, &mut after)?;
             let start = reader.position();
-            reader.value().map_err(|fault| fault.in_column(&self.members[column].name))?;
+            let value = if scan.is_strict() { reader.value() } else { reader.trusted_value() };
+            value.map_err(|fault| fault.in_column(self.members.name(column)))?;
             let end = reader.position();
             if scan.wants(column) {
                 if spans[column] != Span::Absent {
-                    return Err(Fault::new(name_at, "appears twice").in_column(&self.members[column].name));
+                    return Err(Fault::new(name_at, "appears twice").in_column(self.members.name(column)));
                 }
                 // A strict scan leaves a null where it stands, so that a refusal can say where.
                 let is_null = !scan.is_strict() && &payload[start..end] == b"null";
                 spans[column] = if is_null { Span::Null } else { Span::at(start, end) };
                 missing -= 1;
+                noted.iter_mut().for_each(|noted| noted.push(column));
             }
-            guess = self.next_column(column);
             reader.skip_space();
             if !reader.accept(b',') {
                 reader.expect(b'}')?;
+                noted.iter().for_each(|noted| self.members.note(noted));
                 return reader.finish().map(|()| false);
             }
             reader.skip_space();
         }
-        Ok(false)
+        Ok(true)
     }
 
     fn decode<'a>(&self, column: usize, piece: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault> {
-        let ty = &self.members[column].ty;
+        let ty = &self.types[column];
         let misfit = || Fault::new(0, format!("not a value of type {ty}"));
         match (piece.first(), ty) {
             (Some(b't'), ColumnType::Bool) => Ok(DatumRef::Bool(true)),
@@ -203,7 +138,7 @@ impl Codec for Json {
                 out.push(b'"');
             }
             DatumRef::Date32(_) | DatumRef::Timestamp(_) => {
-                print(out, format_args!("\"{}\"", datum.display_as(&self.members[column].ty)));
+                print(out, format_args!("\"{}\"", datum.display_as(&self.types[column])));
             }
             DatumRef::Float32(v) if v.is_nan() && v.to_bits() != f32::NAN.to_bits() => {
                 print(out, format_args!("\"NaN:{:08x}\"", v.to_bits()));
@@ -216,7 +151,7 @@ impl Codec for Json {
             // The debug form has a fraction or an exponent: a float never looks like an integer.
             DatumRef::Float32(v) => print(out, format_args!("{v:?}")),
             DatumRef::Float64(v) => print(out, format_args!("{v:?}")),
-            other => print(out, format_args!("{}", other.display_as(&self.members[column].ty))),
+            other => print(out, format_args!("{}", other.display_as(&self.types[column]))),
         }
     }
 
@@ -233,7 +168,7 @@ impl Codec for Json {
                 Piece::Bytes(bytes) => bytes,
             };
             out.push(separator);
-            out.extend_from_slice(&self.members[column].prefix);
+            out.extend_from_slice(self.members.prefix(column));
             out.extend_from_slice(value);
             separator = b',';
         }
@@ -241,17 +176,6 @@ impl Codec for Json {
             out.push(b'{');
         }
         out.push(b'}');
-    }
-}
-
-impl Json {
-    /// The next column of the row after `column`.
-    fn next_column(&self, column: usize) -> usize {
-        let mut next = column + 1;
-        while self.members.get(next).is_some_and(|member| !member.is_in_row) {
-            next += 1;
-        }
-        next
     }
 }
 

@@ -47,12 +47,12 @@ impl<'a> JsonReader<'a> {
         is_next
     }
 
-    /// Steps over `bytes` if they are next.
+    /// Steps over `prefix` if it is next.
     #[inline]
-    pub(super) fn accept_all(&mut self, bytes: &[u8]) -> bool {
-        let are_next = self.bytes[self.at..].starts_with(bytes);
-        self.at += if are_next { bytes.len() } else { 0 };
-        are_next
+    pub(super) fn accept_prefix(&mut self, prefix: &Prefix) -> bool {
+        let is_next = prefix.is_of(&self.bytes[self.at..]);
+        self.at += if is_next { prefix.bytes.len() } else { 0 };
+        is_next
     }
 
     /// A string with its quotes.
@@ -135,6 +135,21 @@ impl<'a> JsonReader<'a> {
         }
     }
 
+    /// As [`JsonReader::value`], of a text that was found to be one before: what is no string is not looked at, but for
+    /// where it ends.
+    #[inline]
+    pub(super) fn trusted_value(&mut self) -> Result<(), Fault> {
+        if self.peek() == Some(b'"') {
+            return self.string().map(drop);
+        }
+        while let Some(byte) = self.peek()
+            && !matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r')
+        {
+            self.at += 1;
+        }
+        Ok(())
+    }
+
     fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
         for &byte in word {
             self.expect(byte)?;
@@ -166,6 +181,38 @@ impl<'a> JsonReader<'a> {
             self.at += 1;
         }
         if self.at > start { Ok(()) } else { Err(self.unexpected("a digit")) }
+    }
+}
+
+/// Bytes that texts are compared with, of which most begin with others.
+#[derive(Debug)]
+pub(super) struct Prefix {
+    bytes: Box<[u8]>,
+    /// The first eight, as far as there are so many, and which bits these are.
+    head: u64,
+    head_mask: u64,
+}
+
+impl Prefix {
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        let (mut head, mut mask) = ([0; 8], [0; 8]);
+        for (at, &byte) in bytes.iter().take(8).enumerate() {
+            (head[at], mask[at]) = (byte, 0xff);
+        }
+        Self { bytes: bytes.into(), head: u64::from_le_bytes(head), head_mask: u64::from_le_bytes(mask) }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[inline]
+    fn is_of(&self, text: &[u8]) -> bool {
+        match text.first_chunk::<8>() {
+            Some(head) if u64::from_le_bytes(*head) & self.head_mask != self.head => false,
+            Some(_) if self.bytes.len() <= 8 => true,
+            _ => text.starts_with(&self.bytes),
+        }
     }
 }
 
@@ -311,6 +358,22 @@ mod tests {
             "'a'",
         ] {
             assert!(JsonReader::new(text.as_bytes()).value().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prefixes_of_any_length_are_told_apart() {
+        let text = b"\"distance\":17,\"distances\":1";
+        for len in 0..text.len() {
+            let prefix = Prefix::new(text[..len].to_vec());
+            for end in 0..text.len() {
+                assert_eq!(prefix.is_of(&text[..end]), end >= len, "{len} of {end}");
+            }
+            for at in 0..len {
+                let mut other = text.to_vec();
+                other[at] ^= 1;
+                assert!(!prefix.is_of(&other), "{len}, another byte at {at}");
+            }
         }
     }
 

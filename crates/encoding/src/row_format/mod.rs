@@ -47,6 +47,7 @@ mod descriptor;
 mod flat_buffers;
 mod frame;
 mod json;
+mod json_members;
 mod json_text;
 mod number;
 mod packed_form;

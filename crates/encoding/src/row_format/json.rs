@@ -75,7 +75,9 @@ impl Codec for Json {
         if reader.accept(b'}') {
             return reader.finish().map(|()| false);
         }
-        let (mut after, mut noted) = (self.members.start(), self.members.to_note());
+        let mut after = self.members.start();
+        // One that stops early has not seen a whole row.
+        let mut noted = if scan.wanted().is_none() { self.members.to_note() } else { None };
         while missing > 0 {
             let name_at = reader.position();
             let column = self.members.next(&mut reader, &mut after)?;

@@ -8,8 +8,10 @@
 //!    level. While rows wait to be reshaped, these are files of several groups, or of groups and whole rows. A group
 //!    without columns, of a table of keys alone, has whole rows.
 //! 2. [`Table::split_points`] takes the files within the interval in pieces that are small beside a part, from block to
-//!    block, weighs the first key of each with its bytes, and cuts where equal shares of the weight end. What lies
-//!    between two blocks need not be a key: the key is taken whose columns begin with what is there.
+//!    block, weighs the first key of each with what it takes to read the piece, and cuts where equal shares of the
+//!    weight end. Columnar pieces take their bytes; rows, in files or in memtables, are merged one by one, which takes
+//!    as much as many bytes of columns ([`ENTRY_COST`]): where a scan comes to what was written lately it is slow. What
+//!    lies between two blocks need not be a key: the key is taken whose columns begin with what is there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +19,16 @@ use std::sync::Arc;
 use mycelium_base::{ColumnSet, Group, GroupFormat, Result};
 use mycelium_encoding::key::KeyReader;
 use mycelium_encoding::{Datum, Schema};
+use mycelium_memtable::Memtable;
 
 use crate::table::Table;
 use crate::tree::{OpenFile, OpenRun};
 
 /// Pieces that a part has at least.
 const PIECES_PER_PART: u64 = 32;
+
+/// The bytes of columns that are read in the time that one row takes, or one patch.
+const ENTRY_COST: u64 = 512;
 
 /// What the files and memtables of a table hold within a key interval, counted by whole files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -94,8 +100,8 @@ impl Table {
     }
 
     /// At most `parts - 1` primary keys, or first columns of such, ascending, that cut the rows of `[lower, upper)`
-    /// into parts of about as many bytes. Fewer, or none, where files do not say where to cut: rows in memtables or in
-    /// one block are one part. O((files + parts) * log).
+    /// into parts that take about as long to scan. Fewer, or none, where there are few rows to be told apart: those of
+    /// one block are one part. O((files + memtables * parts) * log).
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table.
@@ -104,11 +110,15 @@ impl Table {
         let state = self.shared.state.load();
         let within = |run: &OpenRun| run.files.get(run.within(lower, upper)).unwrap_or_default().to_vec();
         let files: Vec<Arc<OpenFile>> = state.tree.runs().flat_map(|(_, run)| within(run)).collect();
-        let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
-        let piece = (bytes / (parts.max(1) as u64 * PIECES_PER_PART)).max(1);
+        let in_memtables: u64 = state.memtables().map(|memtable| memtable.entry_count() * ENTRY_COST).sum();
+        let cost = files.iter().map(|file| cost_of(file)).sum::<u64>() + in_memtables;
+        let pieces = parts.max(1) as u64 * PIECES_PER_PART;
         let mut weights: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for file in files {
-            add_pieces(&file, piece, (lower, upper), &mut weights)?;
+            add_pieces(&file, (cost / pieces).max(1), (lower, upper), &mut weights)?;
+        }
+        for memtable in state.memtables() {
+            add_samples(memtable, pieces as usize, (lower, upper), &mut weights);
         }
         let total: u64 = weights.values().sum();
         let mut points: Vec<Vec<Datum>> = Vec::new();
@@ -155,7 +165,29 @@ fn most_of_a_column(by_group: &[(Option<&ColumnSet>, u64)]) -> u64 {
     firsts.map(of_column).max().unwrap_or(0)
 }
 
-/// Adds where the pieces of a file that overlap `[lower, upper)` begin, of about `piece` bytes each, with their bytes.
+/// What it takes to scan a file.
+fn cost_of(file: &OpenFile) -> u64 {
+    let entries = if file.sst.is_columnar() { 0 } else { file.meta.entry_count };
+    file.meta.size.saturating_add(entries.saturating_mul(ENTRY_COST))
+}
+
+/// Adds keys of a memtable within `[lower, upper)`, each with what it takes to scan as many entries as follow it.
+fn add_samples(
+    memtable: &Memtable,
+    pieces: usize,
+    (lower, upper): (Option<&[u8]>, Option<&[u8]>),
+    weights: &mut BTreeMap<Vec<u8>, u64>,
+) {
+    let keys: Vec<&[u8]> = memtable.sample_keys(pieces).collect();
+    let weight = memtable.entry_count() * ENTRY_COST / (keys.len() as u64).max(1);
+    let is_within = |key: &[u8]| lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper);
+    for key in keys.into_iter().filter(|key| is_within(key)) {
+        *weights.entry(key.to_vec()).or_default() += weight;
+    }
+}
+
+/// Adds where the pieces of a file that overlap `[lower, upper)` begin, which take about `piece` each, with what each
+/// takes.
 fn add_pieces(
     file: &OpenFile,
     piece: u64,
@@ -163,8 +195,9 @@ fn add_pieces(
     weights: &mut BTreeMap<Vec<u8>, u64>,
 ) -> Result<()> {
     let mut begins = vec![file.meta.smallest.clone()];
-    begins.extend(file.sst.fences(usize::try_from(file.meta.size.div_ceil(piece)).unwrap_or(usize::MAX))?);
-    let weight = file.meta.size / begins.len() as u64;
+    let cost = cost_of(file);
+    begins.extend(file.sst.fences(usize::try_from(cost.div_ceil(piece)).unwrap_or(usize::MAX))?);
+    let weight = cost / begins.len() as u64;
     for (at, begin) in begins.iter().enumerate() {
         let ends_before = begins.get(at + 1).is_some_and(|end| lower.is_some_and(|lower| end.as_slice() <= lower));
         let begins_after = upper.is_some_and(|upper| begin.as_slice() >= upper);

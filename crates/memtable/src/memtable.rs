@@ -161,6 +161,16 @@ impl Memtable {
         self.list.last().map(NodeRef::key)
     }
 
+    /// Keys of entries, ascending, with about as many entries from one to the next: about `count` of them, or some
+    /// times as many; all, if there are no more. Range deletes do not count. O(keys).
+    pub fn sample_keys(&self, count: usize) -> impl Iterator<Item = &[u8]> {
+        let (entries, count) = (self.entry_count(), count.max(1) as u64);
+        // Level 0 has all, each one above half of those below.
+        let level = (entries / count).checked_ilog2().unwrap_or_default().saturating_sub(1);
+        let level = if entries < 4 * count { 0 } else { level as usize };
+        self.list.of_level(level).map(NodeRef::key)
+    }
+
     /// Entries inserted: whoever sees one that is counted sees it linked.
     pub(crate) fn published_count(&self) -> u64 {
         self.entries.load(Ordering::Acquire)

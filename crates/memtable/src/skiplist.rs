@@ -74,6 +74,14 @@ impl Skiplist {
         (node != self.head()).then_some(node)
     }
 
+    /// The nodes of a level in order: of level 0 all, else about every `2^(level + 1)`th.
+    pub(crate) fn of_level(&self, level: usize) -> impl Iterator<Item = NodeRef<'_>> {
+        let level = level.min(MAX_HEIGHT - 1);
+        // SAFETY: the head is on all levels, and links of a level lead to nodes of that level.
+        let next = move |node: NodeRef<'_>| unsafe { NodeRef::from_raw(node.link(level).next()) };
+        std::iter::successors(next(self.head()), move |&node| next(node))
+    }
+
     /// The first node at or after (`key`, `trailer`). O(log n).
     #[inline]
     pub(crate) fn at_or_after(&self, key: &[u8], trailer: Trailer) -> Option<NodeRef<'_>> {

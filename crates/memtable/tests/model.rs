@@ -228,6 +228,29 @@ fn a_range_delete_has_few_others_cut_up_anew() {
 }
 
 #[test]
+fn sampled_keys_cut_the_entries_into_pieces_of_about_as_many() {
+    for entries in [0_u64, 1, 5, 200, 1_000, 20_000] {
+        let (mut writer, memtable) = Memtable::new(MemtableOptions { filter_bytes: 1 << 10 });
+        for sequence in 1..=entries {
+            let key = (sequence * 7919 % entries).to_be_bytes();
+            writer.insert(&key, Trailer::new(sequence, Operation::Put), b"value");
+        }
+        for count in [0, 1, 16, 64] {
+            let mut numbers: Vec<u64> =
+                memtable.sample_keys(count).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect();
+            let most = 8 * count.max(1) as u64;
+            assert!(numbers.len() as u64 <= most && numbers.is_sorted(), "{count} of {entries}: {numbers:?}");
+            numbers.push(entries);
+            let longest = numbers.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
+            assert!(
+                count < 16 || longest <= 1 + 8 * entries / count as u64,
+                "{count} of {entries}: {longest} in one piece"
+            );
+        }
+    }
+}
+
+#[test]
 fn an_empty_memtable() {
     let (writer, memtable) = Memtable::new(MemtableOptions { filter_bytes: 1 });
     assert!(memtable.is_empty() && memtable.sequence_range().is_none() && memtable.first_key().is_none());

@@ -510,6 +510,34 @@ impl<'a> Page<'a> {
         if is_whole { self.each_text(&PageRows::Range(rows), each) } else { Ok(None) }
     }
 
+    /// In how many rows from `row` on there is `before` and then the binary that another page has in its rows from
+    /// `other_row` on; at most `count`. `None` unless both have the binaries of so many rows as they are.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a value is malformed.
+    pub fn same_binaries(
+        &self,
+        (row, before): (usize, &[u8]),
+        (other, other_row): (&Page<'_>, usize),
+        count: usize,
+    ) -> Result<Option<usize>> {
+        let has_rows = |page: &Page<'_>, row: usize| page.has_only_values() && row.saturating_add(count) <= page.rows;
+        let (Body::Plain(ends, values), Body::Plain(other_ends, other_values)) = (&self.body, &other.body) else {
+            return Ok(None);
+        };
+        if !has_rows(self, row) || !has_rows(other, other_row) {
+            return Ok(None);
+        }
+        let (mut values, mut others) = (PlainValues::new(ends, values), PlainValues::new(other_ends, other_values));
+        for at in 0..count {
+            let (value, other) = (values.get(row + at)?, others.get(other_row + at)?);
+            if value.len() != before.len() + other.len() || !value.starts_with(before) || !value.ends_with(other) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(Some(count))
+    }
+
     /// Calls `each` with the bytes of the texts or binaries of rows, of null ones any or none; `None` if the page holds
     /// something else. Whether text is UTF-8 is left to the caller.
     ///

@@ -437,6 +437,24 @@ fn one_file_is_cut_between_its_blocks_into_parts_of_about_as_many_rows() {
     assert!(matches!(&cuts[..], [cut] if matches!(cut[..], [Datum::Int64(12_000..14_000)])), "{cuts:?}");
 }
 
+/// All that was written lately was in one part, which took many times as long as the others: of memtables nothing was
+/// known, and of files only their bytes.
+#[test]
+fn rows_that_are_merged_one_by_one_weigh_more_than_those_in_columns() {
+    let (database, table) = table("L0 tiered: * packed\nL1 leveled: * columnar");
+    for id in ROWS..ROWS + ROWS / 4 {
+        insert(&table, id, "new", id);
+    }
+    for place in ["in the memtable", "in a file"] {
+        let cuts = table.split_points(4, None, None).unwrap();
+        let rows = rows_between(&table, &cuts);
+        assert_eq!(rows.iter().sum::<usize>(), (ROWS + ROWS / 4) as usize);
+        assert!(rows.len() == 4 && rows[0] > ROWS as usize, "{place}: {rows:?}");
+        assert!(rows[1..].iter().all(|&rows| rows < (ROWS / 8) as usize), "{place}: {rows:?}");
+        database.flush().unwrap();
+    }
+}
+
 #[test]
 fn what_lies_between_blocks_need_not_be_a_key_to_cut_there() {
     let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };

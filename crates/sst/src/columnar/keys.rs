@@ -184,13 +184,8 @@ impl<'a> KeyPage<'a> {
     /// As [`KeyPage::same`] for pages of bytes, of which the other has a prefix that is at least as long.
     fn same_ends(&self, row: usize, (other, other_row): (&KeyPage<'_>, usize), count: usize) -> Result<usize> {
         let Some(between) = other.prefix.strip_prefix(self.prefix) else { return Ok(0) };
-        for at in 0..count {
-            let other_end = other.end(other_row + at)?;
-            if self.end(row + at)?.strip_prefix(between) != Some(other_end) {
-                return Ok(at);
-            }
-        }
-        Ok(count)
+        let same = self.page.same_binaries((row, between), (&other.page, other_row), count)?;
+        same.ok_or_else(|| no_key(row))
     }
 
     /// What is behind the prefix in the key of a row, of a page of bytes.
@@ -382,6 +377,47 @@ fn no_key(row: usize) -> Error {
 mod tests {
     use super::*;
 
+    fn encoded(keys: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_keys(keys.iter().map(Vec::as_slice), &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Pages that begin and end at other rows, and so have other prefixes, of keys of which one may be another.
+    #[test]
+    fn rows_with_the_same_keys_are_counted_however_pages_are_cut() {
+        let dense: Vec<Vec<u8>> = (250..310_u64).map(|key| key.to_be_bytes().to_vec()).collect();
+        let texts: Vec<Vec<u8>> =
+            (0..60).map(|key| format!("day {:02} {}", key / 9, "xy".repeat(key % 9)).into()).collect();
+        for keys in [dense, texts] {
+            for other_in in [None, Some(3), Some(31)] {
+                let mut others = keys.clone();
+                if let Some(row) = other_in {
+                    others[row].push(0);
+                }
+                for (from, to, other_from, other_to) in
+                    [(0, 60, 0, 60), (0, 60, 20, 40), (20, 32, 0, 60), (2, 40, 9, 50)]
+                {
+                    let (bytes, other_bytes) = (encoded(&keys[from..to]), encoded(&others[other_from..other_to]));
+                    let page = KeyPage::parse(&bytes, to - from).unwrap();
+                    let other = KeyPage::parse(&other_bytes, other_to - other_from).unwrap();
+                    for (row, other_row) in
+                        [(0, 0), (from.max(other_from) - from, from.max(other_from) - other_from), (5, 2)]
+                    {
+                        let most = (to - from - row).min(other_to - other_from - other_row);
+                        let pairs = keys[from + row..to].iter().zip(&others[other_from + other_row..other_to]);
+                        let expected = pairs.take_while(|(key, other)| key == other).count();
+                        for count in [0, 1, most / 2, most] {
+                            let found = page.same(row, (&other, other_row), count).unwrap();
+                            assert_eq!(found, expected.min(count), "{count} of rows {from}.. and {other_from}..");
+                            assert_eq!(other.same(other_row, (&page, row), count).unwrap(), found);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// From any row on, in pages of both forms; keys that are in none, too, and of other lengths.
     #[test]
     fn keys_are_found_from_any_row_on() {
@@ -395,8 +431,7 @@ mod tests {
         let long = of_two_columns.iter().map(|key| [b"a long prefix", &key[..], b"and an end"].concat()).collect();
         let round: Vec<Vec<u8>> = (0..90_u64).map(|key| (key << 24).to_be_bytes().to_vec()).collect();
         for keys in [dense, sparse, texts, of_two_columns, long, round, vec![b"one".to_vec()], vec![vec![]]] {
-            let mut bytes = Vec::new();
-            encode_keys(keys.iter().map(Vec::as_slice), &mut bytes).unwrap();
+            let bytes = encoded(&keys);
             let page = KeyPage::parse(&bytes, keys.len()).unwrap();
             let longer = keys.iter().map(|key| [key, &b"!"[..]].concat());
             let shorter = keys.iter().flat_map(|key| (0..key.len()).map(|len| key[..len].to_vec()));

@@ -186,6 +186,9 @@ fn parse_digits(text: &str, lengths: std::ops::RangeInclusive<usize>) -> Option<
 }
 
 fn parse_timestamp(text: &str, unit: TimeUnit) -> Option<i64> {
+    if let Some(seconds) = usual_instant(text.as_bytes()) {
+        return seconds.checked_mul(10i64.pow(unit.digits()));
+    }
     let (date, time) = match text.split_once(['T', ' ']) {
         Some(halves) => halves,
         None => (text, "00:00:00"),
@@ -212,6 +215,22 @@ fn parse_timestamp(text: &str, unit: TimeUnit) -> Option<i64> {
     let fraction: i128 = if digits == 0 { 0 } else { format!("{fraction:0<digits$}").parse().ok()? };
     let seconds = i128::from(parse_date(date)?) * 86_400 + i128::from(hour * 3600 + minute * 60 + second - offset);
     i64::try_from(seconds * 10i128.pow(unit.digits()) + fraction).ok()
+}
+
+/// The seconds of an instant as it is mostly written: `2024-02-29T12:00:00`, with `Z` or without it.
+fn usual_instant(text: &[u8]) -> Option<i64> {
+    let ([clock @ .., b'Z'] | clock) = text;
+    let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2] = clock else {
+        return None;
+    };
+    let number = |digits: &[u8]| {
+        digits.iter().try_fold(0, |value, digit| digit.is_ascii_digit().then(|| value * 10 + i64::from(digit - b'0')))
+    };
+    let (year, month, day) = (number(&[y1, y2, y3, y4])?, number(&[m1, m2])?, number(&[d1, d2])?);
+    let (hour, minute, second) = (number(&[h1, h2])?, number(&[n1, n2])?, number(&[s1, s2])?);
+    let days = days_from_civil(year, month, day);
+    let is_one = hour < 24 && minute < 60 && second < 60 && civil_from_days(days) == (year, month, day);
+    is_one.then(|| days * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
 /// Seconds east of UTC.

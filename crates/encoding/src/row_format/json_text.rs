@@ -191,6 +191,8 @@ pub(super) struct Prefix {
     /// The first eight, as far as there are so many, and which bits these are.
     head: u64,
     head_mask: u64,
+    /// The last eight, if there are so many.
+    tail: u64,
 }
 
 impl Prefix {
@@ -199,7 +201,8 @@ impl Prefix {
         for (at, &byte) in bytes.iter().take(8).enumerate() {
             (head[at], mask[at]) = (byte, 0xff);
         }
-        Self { bytes: bytes.into(), head: u64::from_le_bytes(head), head_mask: u64::from_le_bytes(mask) }
+        let tail = bytes.last_chunk::<8>().map_or(0, |tail| u64::from_le_bytes(*tail));
+        Self { bytes: bytes.into(), head: u64::from_le_bytes(head), head_mask: u64::from_le_bytes(mask), tail }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -211,6 +214,11 @@ impl Prefix {
         match text.first_chunk::<8>() {
             Some(head) if u64::from_le_bytes(*head) & self.head_mask != self.head => false,
             Some(_) if self.bytes.len() <= 8 => true,
+            // The first and the last eight are all.
+            Some(_) if self.bytes.len() <= 16 => {
+                let own = text.get(..self.bytes.len()).and_then(<[u8]>::last_chunk::<8>);
+                own.is_some_and(|own| u64::from_le_bytes(*own) == self.tail)
+            }
             _ => text.starts_with(&self.bytes),
         }
     }

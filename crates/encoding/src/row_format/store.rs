@@ -114,6 +114,9 @@ impl RowFormat {
             Covers::Columns(columns) => columns.contains(column),
             Covers::Said => in_payload || said_null,
         };
+        if in_payload && covered && !is_null && !said_null {
+            return Ok(span);
+        }
         let at = match span {
             Span::At { start, .. } => start as u64,
             _ => payload.len() as u64,
@@ -123,8 +126,7 @@ impl RowFormat {
         let refused = match (in_payload, covered) {
             (_, false) if in_payload || said_null => "is in the payload or said to be null, but not covered",
             (false, false) => return Ok(Span::Absent),
-            (true, _) if !is_null && said_null => "is said to be null, but has a value",
-            (true, _) if !is_null => return Ok(span),
+            (true, _) if !is_null => "is said to be null, but has a value",
             _ if (is_null || said_null) && !nullable => "may not be null",
             _ if is_null || said_null => return Ok(Span::Null),
             _ if default.is_some() => return Ok(Span::Default),

@@ -528,10 +528,11 @@ impl<'a> Page<'a> {
         if !has_rows(self, row) || !has_rows(other, other_row) {
             return Ok(None);
         }
-        let (mut values, mut others) = (PlainValues::new(ends, values), PlainValues::new(other_ends, other_values));
+        let mut values = NeighbouringValues::new(ends, values, row);
+        let mut others = NeighbouringValues::new(other_ends, other_values, other_row);
         for at in 0..count {
-            let (value, other) = (values.get(row + at)?, others.get(other_row + at)?);
-            if value.len() != before.len() + other.len() || !value.starts_with(before) || !value.ends_with(other) {
+            let (value, other) = (values.next(count - at)?, others.next(count - at)?);
+            if value.strip_prefix(before) != Some(other) {
                 return Ok(Some(at));
             }
         }
@@ -558,10 +559,15 @@ impl<'a> Page<'a> {
                     each(&text)
                 })?
             }
-            Body::Plain(ends, values) => {
-                let mut values = PlainValues::new(ends, values);
-                rows.try_each(|row| each(values.get(row)?))?
-            }
+            Body::Plain(ends, values) => match rows {
+                PageRows::Range(rows) => {
+                    NeighbouringValues::new(ends, values, rows.start).try_each(rows.len(), each)?
+                }
+                PageRows::Some(_) => {
+                    let mut values = PlainValues::new(ends, values);
+                    rows.try_each(|row| each(values.get(row)?))?
+                }
+            },
             Body::Codes(codes, dictionary) => rows.try_each(|row| {
                 let code = codes.get(row);
                 match u32::try_from(code).ok().and_then(|code| dictionary.value(code)) {
@@ -719,6 +725,56 @@ impl<'p, 'a> PlainValues<'p, 'a> {
         let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
         let value = range.and_then(|(start, end)| self.bytes.get(start..end));
         value.ok_or_else(|| malformed("end of a value"))
+    }
+}
+
+/// The values of neighbouring rows, whose ends are unpacked many at once.
+struct NeighbouringValues<'p, 'a> {
+    ends: &'p Integers<'a>,
+    bytes: &'a [u8],
+    /// The row behind the last one whose end is unpacked, and where the next value begins.
+    behind: usize,
+    start: i64,
+    unpacked: Vec<i64>,
+    at: usize,
+    scratch: Vec<u32>,
+}
+
+/// Ends that are unpacked at once.
+const MOST_UNPACKED: usize = 512;
+
+impl<'p, 'a> NeighbouringValues<'p, 'a> {
+    /// From a row on.
+    fn new(ends: &'p Integers<'a>, bytes: &'a [u8], row: usize) -> Self {
+        let start = row.checked_sub(1).map_or(0, |before| ends.get(before));
+        Self { ends, bytes, behind: row, start, unpacked: Vec::new(), at: 0, scratch: Vec::new() }
+    }
+
+    /// Calls `each` with so many of them.
+    fn try_each(mut self, count: usize, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        (0..count).try_for_each(|at| each(self.next(count - at)?))
+    }
+
+    /// The next one; the page has `left` more rows.
+    #[inline]
+    fn next(&mut self, left: usize) -> Result<&'a [u8]> {
+        if self.at == self.unpacked.len() {
+            self.unpack(left.min(MOST_UNPACKED));
+        }
+        let range = self.unpacked.get(self.at).map(|&end| (self.start, end));
+        let value = range.and_then(|(start, end)| {
+            (self.at, self.start) = (self.at + 1, end);
+            self.bytes.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+        });
+        value.ok_or_else(|| malformed("end of a value"))
+    }
+
+    fn unpack(&mut self, count: usize) {
+        self.unpacked.clear();
+        self.at = 0;
+        let rows = self.behind..self.behind + count;
+        self.behind = rows.end;
+        self.ends.append(rows, &mut self.scratch, &mut self.unpacked, |end| end);
     }
 }
 

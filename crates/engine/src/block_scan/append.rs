@@ -148,6 +148,16 @@ impl BlockScan {
         Ok(())
     }
 
+    /// Appends the key columns of the first `count` rows of the stretch, as [`BlockScan::append_keys`] does.
+    pub(super) fn append_all_keys(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        if !self.inserts.shift_nothing() || self.overlays.new_rows() > 0 {
+            return self.append_keys(0..count, builder);
+        }
+        let Self { layers, at, runs, row: key, .. } = self;
+        let Some((block, first)) = layers[*at].first_block(runs) else { return Ok(()) };
+        block.write_keys(first..first + count, key, |key| builder.append_key(key))
+    }
+
     /// Appends the key columns of these rows of the stretch, ascending, but for those gone, and of the new ones between
     /// them.
     pub(super) fn append_keys(

@@ -404,7 +404,7 @@ impl BlockScan {
             })?;
         }
         if builder.has_key_columns() {
-            self.append_keys(0..count, builder)?;
+            self.append_all_keys(count, builder)?;
         }
         builder.end_rows(count - self.inserts.gone().len());
         Ok(())

@@ -458,6 +458,17 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.write(row, key))
     }
 
+    /// Calls `each` with the keys of neighbouring rows, in their order, each made in `key`. Errors as
+    /// [`ColumnBlock::seek`], and those of `each`.
+    pub fn write_keys(
+        &self,
+        rows: Range<usize>,
+        key: &mut Vec<u8>,
+        each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.with_pages(|pages| pages.keys.write_each(rows, key, each))
+    }
+
     /// How many rows from `row` on have the keys of the rows of another block from `other_row` on; at most `count`,
     /// which both must have. Errors as [`ColumnBlock::seek`].
     pub fn same_keys(&self, row: usize, (other, other_row): (&Self, usize), count: usize) -> Result<usize> {

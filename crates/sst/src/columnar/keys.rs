@@ -146,6 +146,31 @@ impl<'a> KeyPage<'a> {
         }
     }
 
+    /// Calls `each` with the keys of neighbouring rows, in their order, each made in `key`.
+    pub(crate) fn write_each(
+        &self,
+        rows: Range<usize>,
+        key: &mut Vec<u8>,
+        mut each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if self.end.is_none() {
+            key.clear();
+            key.extend_from_slice(self.prefix);
+            let end = rows.end;
+            let written = self.page.each_binary(rows, |end| {
+                key.truncate(self.prefix.len());
+                key.extend_from_slice(end);
+                each(key)
+            })?;
+            return written.ok_or_else(|| no_key(end));
+        }
+        for row in rows {
+            self.write(row, key)?;
+            each(key)?;
+        }
+        Ok(())
+    }
+
     /// Whether a row has the key of the one before it.
     pub(crate) fn repeats(&self, row: usize) -> Result<bool> {
         Ok(row > 0 && self.page.cell(row)? == self.page.cell(row - 1)?)
@@ -400,6 +425,13 @@ mod tests {
                 {
                     let (bytes, other_bytes) = (encoded(&keys[from..to]), encoded(&others[other_from..other_to]));
                     let page = KeyPage::parse(&bytes, to - from).unwrap();
+                    let (mut expected, mut key) = (keys[from + 3..to - 1].iter(), Vec::new());
+                    let each = |key: &[u8]| {
+                        assert_eq!(Some(key), expected.next().map(Vec::as_slice));
+                        Ok(())
+                    };
+                    page.write_each(3..to - from - 1, &mut key, each).unwrap();
+                    assert_eq!(expected.next(), None);
                     let other = KeyPage::parse(&other_bytes, other_to - other_from).unwrap();
                     for (row, other_row) in
                         [(0, 0), (from.max(other_from) - from, from.max(other_from) - other_from), (5, 2)]

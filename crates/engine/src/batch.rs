@@ -12,7 +12,7 @@ use mycelium_encoding::row_format::RowScratch;
 use crate::index::DerivedAhead;
 use crate::log_record::HEAD_LEN;
 use crate::operations::encode_operation;
-use crate::payload::PayloadValues;
+use crate::payload_values::PayloadValues;
 use crate::table::Table;
 
 /// Operations that are applied atomically, in order: of two of one key the later one counts.

@@ -46,6 +46,7 @@ mod origin;
 mod output_files;
 mod patience;
 mod payload;
+mod payload_values;
 #[cfg(test)]
 mod prefix_filter_tests;
 mod rate_limit;

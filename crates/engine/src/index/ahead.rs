@@ -1,13 +1,13 @@
 //! Deriving ahead of the write, from the values of rows.
 //!
 //! 1. A row that is added to a batch as values or as a payload derives its entries at once, for the indexes that there
-//!    are at that moment (indexed.rs): the columns are at hand, and nobody waits for the commit lock meanwhile. A delete
-//!    derives nothing, nor does a patch of columns that no index reads.
+//!    are at that moment (indexed.rs): the columns are at hand, and nobody waits for the commit lock meanwhile. A
+//!    delete derives nothing, nor does a patch of columns that no index reads.
 //! 2. That goes on up to the first operation of which it is not so: a row that comes encoded, another patch, a row of a
 //!    table with a flat-map, one that an index cannot hold, one that finds other indexes than those before it.
 //! 3. The commit takes what was derived if that is of all operations and for the indexes that the batch was prepared
-//!    for, and derives the whole batch otherwise (derive.rs), with the errors that there are. What is taken has no patch
-//!    that would have to be completed (prepare.rs).
+//!    for, and derives the whole batch otherwise (derive.rs), with the errors that there are. What is taken has no
+//!    patch that would have to be completed (prepare.rs).
 //!
 //! Both are the same entries: the formats keep every value to the bit.
 

@@ -1,5 +1,5 @@
-//! The values of a row that is given as a payload, for who makes index entries of it: where its columns are was found by
-//! the check that it had before.
+//! The values of a row that is given as a payload, for who makes index entries of it: where its columns are was found
+//! by the check that it had before.
 
 use mycelium_base::{Error, Result};
 use mycelium_encoding::row_format::{RowColumns, RowFormat, RowScratch};

@@ -171,8 +171,10 @@ impl Table {
         let RowBuffers { key, value, changed, scratch } = buffers;
         key::encode_key(formats.schema(), key_values, key)?;
         formats.rows().store(payload, covers, nulls, scratch, value)?;
-        for column in formats.rows().stored_columns(payload, scratch).present() {
-            changed.insert(column);
+        if !matches!(covers, Covers::Row) {
+            for column in formats.rows().stored_columns(payload, scratch).present() {
+                changed.insert(column);
+            }
         }
         Ok(())
     }

@@ -560,10 +560,10 @@ impl<'a> Page<'a> {
                 })?
             }
             Body::Plain(ends, values) => match rows {
-                PageRows::Range(rows) => {
+                PageRows::Range(rows) if rows.len() >= LEAST_UNPACKED => {
                     NeighbouringValues::new(ends, values, rows.start).try_each(rows.len(), each)?
                 }
-                PageRows::Some(_) => {
+                _ => {
                     let mut values = PlainValues::new(ends, values);
                     rows.try_each(|row| each(values.get(row)?))?
                 }
@@ -739,6 +739,9 @@ struct NeighbouringValues<'p, 'a> {
     at: usize,
     scratch: Vec<u32>,
 }
+
+/// Rows from which on it pays to make room for their ends.
+const LEAST_UNPACKED: usize = 32;
 
 /// Ends that are unpacked at once.
 const MOST_UNPACKED: usize = 512;

@@ -64,7 +64,7 @@ impl DerivedAhead {
         self.add_entries(place, indexed, |indexer, entry, batch, scratch| {
             batch.add_with(
                 entry,
-                |out| indexer.rows.encode_key(&mut &*row, key, out),
+                |out| indexer.rows.encode_key(row, key, out),
                 |out| indexer.rows.encode_value(row, scratch, out),
             )
         });
@@ -82,7 +82,7 @@ impl DerivedAhead {
                 Some(covered) => covered.apply(stored, scratch, out).map(drop),
                 None => Ok(()),
             };
-            batch.add_with(entry, |out| indexer.rows.encode_key(row, key, out), covered)
+            batch.add_with(entry, |out| indexer.rows.encode_key_of(row, key, out), covered)
         });
     }
 

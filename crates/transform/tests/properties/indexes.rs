@@ -100,7 +100,7 @@ fn values_at_hand_give_the_entry_of_the_encoded_row() {
             cells.iter().enumerate().map(|(column, cell)| of_key(column).or(cell.clone()).unwrap()).collect();
         let mut row: Vec<DatumRef<'_>> = row.iter().map(Datum::borrowed).collect();
         let (mut derived, mut covered) = (Vec::new(), Vec::new());
-        indexer.encode_key(&mut row.as_slice(), &key, &mut derived).unwrap();
+        indexer.encode_key(&row, &key, &mut derived).unwrap();
         indexer.encode_value(&row, &mut RowScratch::default(), &mut covered).unwrap();
         for kind in table.kinds(rng) {
             let linked = table.link(&text_of(&index), kind, &ROOMY).unwrap();
@@ -111,8 +111,7 @@ fn values_at_hand_give_the_entry_of_the_encoded_row() {
             let entries: Vec<(&[u8], &[u8])> = staged.iter().map(|entry| (entry.key, entry.value)).collect();
             assert_eq!(entries, [(derived.as_slice(), covered.as_slice())], "{kind:?}");
         }
-        let refused =
-            |mut row: &[DatumRef<'_>]| indexer.encode_key(&mut row, &key, &mut Vec::new()).unwrap_err().kind();
+        let refused = |row: &[DatumRef<'_>]| indexer.encode_key(row, &key, &mut Vec::new()).unwrap_err().kind();
         let indexed = index.on()[0];
         assert_eq!(refused(&row[..indexed]), ErrorKind::InvalidArgument);
         if !index.cover().is_empty() {
